@@ -1,0 +1,1 @@
+"""Lakefork: a lakehouse for very many tenants on one Postgres and one pile of Parquet."""

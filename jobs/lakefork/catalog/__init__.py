@@ -1,0 +1,1 @@
+"""The catalog: thin Python over the SQL functions of schema/."""

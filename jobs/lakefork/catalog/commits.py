@@ -1,0 +1,106 @@
+"""Commits: what a commit relies on and what it changes, sent to Postgres in one round trip."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.queries import load
+
+_SQL = load(__package__)
+
+
+class Changes:
+    """Rows to add and to end. New objects have negative ids until the commit gives them real ones."""
+
+    def __init__(self) -> None:
+        self._new: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._ended: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._requires: dict[str, list[int]] = defaultdict(list)
+        self._catalog_ids = 0
+        self._file_ids = 0
+
+    def new_id(self) -> int:
+        """A placeholder for a new namespace, table, view, macro or partition."""
+        self._catalog_ids += 1
+        return -self._catalog_ids
+
+    def new_file_id(self) -> int:
+        """A placeholder for a new data file, delete file or column mapping."""
+        self._file_ids += 1
+        return -self._file_ids
+
+    def add(self, entity: str, **row: Any) -> None:
+        self._new[entity].append(row)
+
+    def end(self, entity: str, **key: Any) -> None:
+        self._ended[entity].append(key)
+
+    def require_table_unchanged(self, table_id: int) -> None:
+        """The commit fails if the table's definition changed after the base snapshot."""
+        self._requires["tables"].append(table_id)
+
+    def require_files_unchanged(self, table_id: int) -> None:
+        """The commit fails if a file was added to or removed from the table after the base snapshot."""
+        self._requires["files"].append(table_id)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "catalog_ids": self._catalog_ids,
+            "file_ids": self._file_ids,
+            **({"new": self._new} if self._new else {}),
+            **({"end": self._ended} if self._ended else {}),
+            **({"requires": self._requires} if self._requires else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The outcome of a commit; replayed: an earlier commit with the same key had done it."""
+
+    snapshot_id: int
+    schema_version: int
+    first_catalog_id: int
+    first_file_id: int
+    replayed: bool
+
+    def resolved_id(self, placeholder: int) -> int:
+        return self.first_catalog_id - placeholder - 1
+
+    def resolved_file_id(self, placeholder: int) -> int:
+        return self.first_file_id - placeholder - 1
+
+
+def commit(
+    connection: Connection,
+    catalog_id: int,
+    base_snapshot: int,
+    changes: Changes,
+    *,
+    author: str | None = None,
+    message: str | None = None,
+    commit_key: str | None = None,
+    extra: str | None = None,
+) -> Committed:
+    """Publishes the changes, or raises ConflictError if what they rely on changed since the base snapshot.
+
+    Inside a transaction of the caller it must be the last statement: all other commits wait until that ends.
+    """
+    with domain_errors():
+        row = connection.execute(
+            _SQL["commit"],
+            {
+                "catalog_id": catalog_id,
+                "base_snapshot": base_snapshot,
+                "changes": Jsonb(changes.as_json()),
+                "author": author,
+                "message": message,
+                "commit_key": commit_key,
+                "extra": extra,
+            },
+            prepare=True,
+        ).fetchone()
+    assert row is not None  # noqa: S101 - the function returns one row or raises
+    return Committed(**row)

@@ -1,0 +1,70 @@
+"""Writes a whole catalog, as it is at one moment, into a DuckDB file made by schema/duckdb.sql."""
+
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_postgresql.dbapi
+import duckdb
+
+from lakefork.catalog.connection import Connection, connect
+from lakefork.errors import InvalidInputError
+from lakefork.queries import load
+from lakefork.settings import PROJECT
+
+DUCKDB_SCHEMA = PROJECT / "schema" / "duckdb.sql"
+_SQL = load(__package__)
+
+
+def dump_catalog(dsn: str, target: Path) -> dict[str, int]:
+    """Copies every table; returns the rows of each. A failed dump leaves no file."""
+    if target.exists():
+        raise InvalidInputError(f"{target} exists already: name another file, or remove it first")
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"{target.parent} is not a directory")
+    try:
+        return _dump(dsn, target)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _dump(dsn: str, target: Path) -> dict[str, int]:
+    with (
+        connect(dsn) as catalog,
+        duckdb.connect(str(target)) as duck,
+        adbc_driver_postgresql.dbapi.connect(dsn, autocommit=False) as reader,
+    ):
+        duck.execute(DUCKDB_SCHEMA.read_text())
+        duck.execute("DELETE FROM ducklake_metadata")  # its rows come with the catalog's
+        with reader.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return {
+                f"{table['schema']}.{table['table']}": _copy_table(cursor, duck, table)
+                for table in catalog_tables(catalog)
+            }
+
+
+def catalog_tables(connection: Connection) -> list[dict[str, Any]]:
+    return connection.execute(_SQL["catalog_tables"]).fetchall()
+
+
+def _copy_table(cursor: Any, duck: Any, table: dict[str, Any]) -> int:
+    """Streams one table as Arrow; values that Arrow lacks travel as text and are cast by DuckDB."""
+    columns = ", ".join(f'"{column}"' for column in table["columns"])
+    duck_schema = "main" if table["schema"] == "public" else table["schema"]
+    types = dict(
+        duck.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",
+            [duck_schema, table["table"]],
+        ).fetchall()
+    )
+    selected = ", ".join(
+        f'"{column}"::text AS "{column}"' if types[column] in ("UUID", "JSON") else f'"{column}"'
+        for column in table["columns"]
+    )
+    cursor.execute(f'SELECT {selected} FROM "{table["schema"]}"."{table["table"]}"')  # noqa: S608 - names from pg_catalog
+    duck.register("batches", cursor.fetch_record_batch())
+    copied = duck.execute(
+        f'INSERT INTO {duck_schema}."{table["table"]}" ({columns}) SELECT {columns} FROM batches'  # noqa: S608
+    ).fetchone()
+    return int(copied[0])

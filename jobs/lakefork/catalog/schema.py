@@ -1,0 +1,48 @@
+"""Applies schema/postgresql.sql, the one place that defines the catalog."""
+
+from pathlib import Path
+
+import psycopg
+
+from lakefork.catalog.connection import Connection, found_version
+from lakefork.errors import SetupError
+from lakefork.settings import PROJECT
+
+SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
+
+
+def read_script(path: Path = SCHEMA_FILE) -> str:
+    """The script as Postgres takes it: `\\ir` replaced by the file, other psql commands left out."""
+    lines = []
+    for line in path.read_text().splitlines():
+        if line.startswith("\\ir "):
+            lines.append(read_script(path.parent / line.removeprefix("\\ir ").strip()))
+        elif not line.startswith("\\"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def init_catalog(connection: Connection) -> None:
+    """Makes the catalog in an empty database, or nothing at all."""
+    version = found_version(connection)
+    if version is not None:
+        raise SetupError(f"this database holds a Lakefork catalog already (version {version}); nothing was changed")
+    if table := _any_table(connection):
+        raise SetupError(
+            f"this database is not empty (it has {table}): Lakefork is set up only in an empty one; nothing was changed"
+        )
+    try:
+        connection.execute(read_script())
+    except psycopg.Error:
+        connection.rollback()
+        raise
+
+
+def _any_table(connection: Connection) -> str | None:
+    """Something in the way; tables in schemas of their own, as Airflow's, are not."""
+    row = connection.execute(
+        "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname IN ('public', 'lakefork', 'system') AND c.relkind IN ('r', 'v', 'p', 'm') "
+        "UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname IN ('lakefork', 'system') LIMIT 1"
+    ).fetchone()
+    return row["name"] if row else None

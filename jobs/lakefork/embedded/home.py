@@ -1,0 +1,79 @@
+"""LAKEFORK_HOME: generated passwords, kept ports, data and logs of the embedded stack."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+from pathlib import Path
+
+from lakefork.errors import SetupError
+
+
+def prepare_home(home: Path, min_free_mb: int) -> Path:
+    """Makes the directory private, or says in one line why it cannot be used."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
+        probe = home / f".probe-{os.getpid()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise SetupError(
+            f"LAKEFORK_HOME {home} cannot be written ({error.strerror}): set it to a directory of yours"
+        ) from error
+    free_mb = shutil.disk_usage(home).free // 2**20
+    if free_mb < min_free_mb:
+        raise SetupError(
+            f"only {free_mb} MB are free on the disk of LAKEFORK_HOME {home}, and {min_free_mb} MB are needed: "
+            "free some, or set LAKEFORK_HOME to another disk"
+        )
+    return home
+
+
+def kept_secret(home: Path, name: str) -> str:
+    """A password that is generated once and readable to its owner only."""
+    path = home / "secrets" / name
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(path, secrets.token_urlsafe(24))
+    return path.read_text().strip()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replaces a file atomically; nobody else can read it at any moment."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    scratch.replace(path)
+
+
+def kept_port(home: Path, name: str, configured: int) -> int:
+    """The configured port, or a free one that stays the same from start to start; refuses a taken one."""
+    path = home / "ports.json"
+    ports = json.loads(path.read_text()) if path.exists() else {}
+    port = configured or ports.get(name)
+    if port is None:
+        port = _free_port()
+    elif not _is_free(port):
+        raise SetupError(
+            f"port {port} for {name} is taken by another program: stop that, or set LAKEFORK_{name.upper()}__PORT"
+        )
+    write_private(path, json.dumps({**ports, name: port}))
+    return int(port)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

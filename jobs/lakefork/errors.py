@@ -1,0 +1,67 @@
+"""The errors that Lakefork raises on purpose: one class per meaning, one sentence for the reader."""
+
+from typing import Any
+
+
+class LakeforkError(Exception):
+    """Something the reader can act on; the message names the thing and the way out."""
+
+    code = "error"
+    retryable = False
+
+
+class InvalidInputError(LakeforkError):
+    """The request makes no sense as it stands."""
+
+    code = "invalid_input"
+
+
+class NotFoundError(LakeforkError):
+    """What was named does not exist, or no longer."""
+
+    code = "not_found"
+
+
+class ConflictError(LakeforkError):
+    """Somebody else changed it first; reading again and retrying can succeed."""
+
+    code = "conflict"
+    retryable = True
+
+
+class SetupError(LakeforkError):
+    """The machine or the configuration lacks something."""
+
+    code = "setup"
+
+
+class CatalogVersionError(SetupError):
+    """The database holds no Lakefork catalog, or one of another version."""
+
+    code = "catalog_version"
+
+
+class LeaseHeldError(LakeforkError):
+    """Another run is at work on the same thing."""
+
+    code = "lease_held"
+    retryable = True
+
+
+class LeaseLostError(LakeforkError):
+    """This run lost its lease and must not change anything more."""
+
+    code = "lease_lost"
+
+
+class JobFailedError(LakeforkError):
+    """The job ran to its end and its result is bad news; the result is kept."""
+
+    code = "job_failed"
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -1,0 +1,104 @@
+"""Settings: include/config/lakefork.toml, overridden by LAKEFORK_<SECTION>__<KEY>."""
+
+import functools
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from lakefork.errors import SetupError
+
+PROJECT = Path(__file__).resolve().parents[2]
+CONFIG_FILE = PROJECT / "include" / "config" / "lakefork.toml"
+PREFIX = "LAKEFORK_"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PostgresSettings(Section):
+    port: int = Field(0, ge=0, le=65535)
+    shared_buffers: str = "256MB"
+    max_connections: int = Field(200, ge=20)
+
+
+class AirflowSettings(Section):
+    port: int = Field(0, ge=0, le=65535)
+    parallelism: int = Field(4, ge=1)
+    spark_slots: int = Field(1, ge=1)
+    start_timeout_seconds: int = Field(240, ge=10)
+
+
+class SparkSettings(Section):
+    master: str = "local[*]"
+    driver_memory: str = Field("1g", pattern=r"^\d+[kmgKMG]$")
+
+
+class JobSettings(Section):
+    lease_seconds: int = Field(60, ge=5)
+
+
+class StorageSettings(Section):
+    s3_endpoint: str = ""
+    s3_region: str = ""
+    min_free_mb: int = Field(500, ge=0)
+
+
+class Settings(BaseSettings):
+    """All settings; see the comments in the file for what each does."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=CONFIG_FILE
+    )
+
+    dsn: str | None = None
+    home: Path = PROJECT / ".lakefork"
+    node_id: str = Field(default_factory=socket.gethostname, min_length=1)
+    postgres: PostgresSettings = PostgresSettings()
+    airflow: AirflowSettings = AirflowSettings()
+    spark: SparkSettings = SparkSettings()
+    jobs: JobSettings = JobSettings()
+    storage: StorageSettings = StorageSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *sources: Any, **named: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, named["env_settings"], TomlConfigSettingsSource(settings_cls)
+
+
+# Set for processes of the stack, not settings.
+OTHER_VARIABLES = {"LAKEFORK_STACK", "LAKEFORK_TRACE"}
+
+
+def _unknown_variables() -> list[str]:
+    """Variables with our prefix that mean nothing; pydantic overlooks them at the top level."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(
+        name
+        for name in os.environ
+        if name.startswith(PREFIX) and name.split("__")[0] not in known and name not in OTHER_VARIABLES
+    )
+
+
+@functools.cache
+def load_settings() -> Settings:
+    if unknown := _unknown_variables():
+        raise SetupError(f"{unknown[0]} is set, but Lakefork has no such setting; {CONFIG_FILE} lists them all")
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SetupError("; ".join(_sentence(detail) for detail in error.errors())) from None
+    except ValueError as error:
+        raise SetupError(f"the settings cannot be read ({CONFIG_FILE}): {error}") from error
+
+
+def _sentence(detail: Any) -> str:
+    key = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return f"setting {key} is not known; {CONFIG_FILE} lists them all"
+    return f"setting {key} = {detail['input']!r}: {detail['msg']}"

@@ -1,0 +1,365 @@
+-- The Lakefork catalog for DuckDB: the same tables as schema/postgresql.sql, for `lakefork dump` and for analysis.
+CREATE SCHEMA lakefork;
+
+CREATE TABLE ducklake_metadata (
+    key      VARCHAR NOT NULL,
+    value    VARCHAR NOT NULL,
+    scope    VARCHAR,
+    scope_id BIGINT
+);
+
+-- One row per commit of any catalog; the counters of the newest row give the next ids.
+CREATE TABLE ducklake_snapshot (
+    snapshot_id     BIGINT PRIMARY KEY,
+    snapshot_time   TIMESTAMPTZ,
+    schema_version  BIGINT,
+    next_catalog_id BIGINT,
+    next_file_id    BIGINT
+);
+
+-- catalog_id says who made the commit.
+CREATE TABLE ducklake_snapshot_changes (
+    snapshot_id       BIGINT PRIMARY KEY,
+    catalog_id        BIGINT NOT NULL,
+    changes_made      VARCHAR,
+    author            VARCHAR,
+    commit_message    VARCHAR,
+    commit_extra_info VARCHAR
+);
+
+CREATE TABLE ducklake_catalog (
+    catalog_id     BIGINT,
+    catalog_uuid   UUID NOT NULL DEFAULT uuid(),
+    catalog_name   VARCHAR NOT NULL,
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    PRIMARY KEY (catalog_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_schema (
+    catalog_id       BIGINT NOT NULL,
+    schema_id        BIGINT NOT NULL,
+    schema_uuid      UUID DEFAULT uuid(),
+    begin_snapshot   BIGINT,
+    end_snapshot     BIGINT,
+    schema_name      VARCHAR,
+    path             VARCHAR,
+    path_is_relative BOOLEAN,
+    PRIMARY KEY (catalog_id, schema_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_table (
+    catalog_id       BIGINT NOT NULL,
+    table_id         BIGINT NOT NULL,
+    table_uuid       UUID DEFAULT uuid(),
+    begin_snapshot   BIGINT,
+    end_snapshot     BIGINT,
+    schema_id        BIGINT,
+    table_name       VARCHAR,
+    path             VARCHAR,
+    path_is_relative BOOLEAN,
+    PRIMARY KEY (catalog_id, table_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_view (
+    catalog_id     BIGINT NOT NULL,
+    view_id        BIGINT NOT NULL,
+    view_uuid      UUID DEFAULT uuid(),
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    schema_id      BIGINT,
+    view_name      VARCHAR,
+    dialect        VARCHAR,
+    sql            VARCHAR,
+    column_aliases VARCHAR,
+    PRIMARY KEY (catalog_id, view_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_macro (
+    catalog_id     BIGINT NOT NULL,
+    schema_id      BIGINT,
+    macro_id       BIGINT NOT NULL,
+    macro_name     VARCHAR,
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    PRIMARY KEY (catalog_id, macro_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_macro_impl (
+    catalog_id BIGINT NOT NULL,
+    macro_id   BIGINT NOT NULL,
+    impl_id    BIGINT NOT NULL,
+    dialect    VARCHAR,
+    sql        VARCHAR,
+    type       VARCHAR,
+    PRIMARY KEY (catalog_id, macro_id, impl_id)
+);
+
+CREATE TABLE ducklake_macro_parameters (
+    catalog_id         BIGINT NOT NULL,
+    macro_id           BIGINT NOT NULL,
+    impl_id            BIGINT NOT NULL,
+    column_id          BIGINT NOT NULL,
+    parameter_name     VARCHAR,
+    parameter_type     VARCHAR,
+    default_value      VARCHAR,
+    default_value_type VARCHAR,
+    PRIMARY KEY (catalog_id, macro_id, impl_id, column_id)
+);
+
+CREATE TABLE ducklake_column (
+    catalog_id            BIGINT NOT NULL,
+    table_id              BIGINT NOT NULL,
+    column_id             BIGINT NOT NULL,
+    begin_snapshot        BIGINT,
+    end_snapshot          BIGINT,
+    column_order          BIGINT,
+    column_name           VARCHAR,
+    column_type           VARCHAR,
+    initial_default       VARCHAR,
+    default_value         VARCHAR,
+    nulls_allowed         BOOLEAN,
+    parent_column         BIGINT,
+    default_value_type    VARCHAR,
+    default_value_dialect VARCHAR,
+    PRIMARY KEY (catalog_id, table_id, column_id, begin_snapshot)
+);
+
+CREATE TABLE ducklake_partition_info (
+    catalog_id     BIGINT NOT NULL,
+    partition_id   BIGINT NOT NULL,
+    table_id       BIGINT,
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    PRIMARY KEY (catalog_id, partition_id)
+);
+
+CREATE TABLE ducklake_partition_column (
+    catalog_id          BIGINT NOT NULL,
+    partition_id        BIGINT NOT NULL,
+    table_id            BIGINT,
+    partition_key_index BIGINT NOT NULL,
+    column_id           BIGINT,
+    transform           VARCHAR,
+    PRIMARY KEY (catalog_id, partition_id, partition_key_index)
+);
+
+CREATE TABLE ducklake_data_file (
+    catalog_id        BIGINT NOT NULL,
+    data_file_id      BIGINT NOT NULL,
+    table_id          BIGINT,
+    begin_snapshot    BIGINT,
+    end_snapshot      BIGINT,
+    file_order        BIGINT,
+    path              VARCHAR,
+    path_is_relative  BOOLEAN,
+    file_format       VARCHAR,
+    record_count      BIGINT,
+    file_size_bytes   BIGINT,
+    footer_size       BIGINT,
+    row_id_start      BIGINT,
+    partition_id      BIGINT,
+    encryption_key    VARCHAR,
+    partial_file_info VARCHAR,
+    mapping_id        BIGINT,
+    PRIMARY KEY (catalog_id, data_file_id)
+);
+
+CREATE TABLE ducklake_delete_file (
+    catalog_id        BIGINT NOT NULL,
+    delete_file_id    BIGINT NOT NULL,
+    table_id          BIGINT,
+    begin_snapshot    BIGINT,
+    end_snapshot      BIGINT,
+    data_file_id      BIGINT,
+    path              VARCHAR,
+    path_is_relative  BOOLEAN,
+    format            VARCHAR,
+    delete_count      BIGINT,
+    file_size_bytes   BIGINT,
+    footer_size       BIGINT,
+    encryption_key    VARCHAR,
+    PRIMARY KEY (catalog_id, delete_file_id)
+);
+
+CREATE TABLE ducklake_file_column_stats (
+    catalog_id        BIGINT NOT NULL,
+    data_file_id      BIGINT NOT NULL,
+    table_id          BIGINT,
+    column_id         BIGINT NOT NULL,
+    column_size_bytes BIGINT,
+    value_count       BIGINT,
+    null_count        BIGINT,
+    min_value         VARCHAR,
+    max_value         VARCHAR,
+    contains_nan      BOOLEAN,
+    extra_stats       VARCHAR,
+    PRIMARY KEY (catalog_id, data_file_id, column_id)
+);
+
+CREATE TABLE ducklake_file_partition_value (
+    catalog_id          BIGINT NOT NULL,
+    data_file_id        BIGINT NOT NULL,
+    table_id            BIGINT,
+    partition_key_index BIGINT NOT NULL,
+    partition_value     VARCHAR,
+    PRIMARY KEY (catalog_id, data_file_id, partition_key_index)
+);
+
+-- Kept by the commit function from the files that it adds and ends.
+CREATE TABLE ducklake_table_stats (
+    catalog_id      BIGINT NOT NULL,
+    table_id        BIGINT NOT NULL,
+    record_count    BIGINT,
+    next_row_id     BIGINT,
+    file_size_bytes BIGINT,
+    PRIMARY KEY (catalog_id, table_id)
+);
+
+-- Kept by the commit function; only ever widened. A NULL bound means: not known.
+CREATE TABLE ducklake_table_column_stats (
+    catalog_id    BIGINT NOT NULL,
+    table_id      BIGINT NOT NULL,
+    column_id     BIGINT NOT NULL,
+    contains_null BOOLEAN,
+    contains_nan  BOOLEAN,
+    min_value     VARCHAR,
+    max_value     VARCHAR,
+    extra_stats   VARCHAR,
+    PRIMARY KEY (catalog_id, table_id, column_id)
+);
+
+CREATE TABLE ducklake_column_mapping (
+    catalog_id BIGINT NOT NULL,
+    mapping_id BIGINT NOT NULL,
+    table_id   BIGINT,
+    type       VARCHAR,
+    PRIMARY KEY (catalog_id, mapping_id)
+);
+
+CREATE TABLE ducklake_name_mapping (
+    catalog_id      BIGINT NOT NULL,
+    mapping_id      BIGINT NOT NULL,
+    column_id       BIGINT NOT NULL,
+    source_name     VARCHAR,
+    target_field_id BIGINT,
+    parent_column   BIGINT,
+    is_partition    BOOLEAN,
+    PRIMARY KEY (catalog_id, mapping_id, column_id)
+);
+
+CREATE TABLE ducklake_tag (
+    catalog_id     BIGINT NOT NULL,
+    object_id      BIGINT NOT NULL,
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    key            VARCHAR NOT NULL,
+    value          VARCHAR,
+    PRIMARY KEY (catalog_id, object_id, key, begin_snapshot)
+);
+
+CREATE TABLE ducklake_column_tag (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    column_id      BIGINT NOT NULL,
+    begin_snapshot BIGINT,
+    end_snapshot   BIGINT,
+    key            VARCHAR NOT NULL,
+    value          VARCHAR,
+    PRIMARY KEY (catalog_id, table_id, column_id, key, begin_snapshot)
+);
+
+CREATE TABLE ducklake_inlined_data_tables (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    table_name     VARCHAR,
+    schema_version BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, schema_version)
+);
+
+-- Written by the commit function: the tables whose definition a commit changed.
+CREATE TABLE ducklake_schema_versions (
+    catalog_id     BIGINT NOT NULL,
+    begin_snapshot BIGINT,
+    schema_version BIGINT,
+    table_id       BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, begin_snapshot, table_id)
+);
+
+CREATE TABLE ducklake_files_scheduled_for_deletion (
+    catalog_id       BIGINT NOT NULL,
+    data_file_id     BIGINT NOT NULL,
+    path             VARCHAR,
+    path_is_relative BOOLEAN,
+    schedule_start   TIMESTAMPTZ,
+    PRIMARY KEY (catalog_id, data_file_id)
+);
+
+-- What each entity table is; commit, visible_*, fsck and fork are built from these rows.
+CREATE TABLE lakefork.entity (
+    entity         VARCHAR PRIMARY KEY,
+    rank           INTEGER NOT NULL,    -- parents before children
+    key_columns    VARCHAR[] NOT NULL,  -- what names one object, besides catalog_id
+    id_column      VARCHAR,             -- a new object takes its id from a counter …
+    id_counter     VARCHAR,             -- … 'catalog' (next_catalog_id) or 'file' (next_file_id)
+    catalog_refs   VARCHAR[] NOT NULL,  -- columns that hold ids of the catalog counter
+    file_refs      VARCHAR[] NOT NULL,  -- columns that hold ids of the file counter
+    versioned      BOOLEAN NOT NULL,    -- has begin_snapshot and end_snapshot
+    parent         VARCHAR,             -- must be live for as long as this is …
+    parent_columns VARCHAR[],           -- … found by these columns, named alike in both
+    defines_table  VARCHAR              -- the column with the table whose definition this is part of
+);
+
+-- A commit with a known key is not done again. Outlives the snapshots.
+CREATE TABLE lakefork.commit_key (
+    commit_key       VARCHAR PRIMARY KEY,
+    catalog_id       BIGINT NOT NULL,
+    snapshot_id      BIGINT NOT NULL,
+    schema_version   BIGINT NOT NULL,
+    first_catalog_id BIGINT NOT NULL,
+    first_file_id    BIGINT NOT NULL,
+    committed_at     TIMESTAMPTZ NOT NULL
+);
+
+-- Snapshot rows that were removed on purpose, as ranges.
+CREATE TABLE lakefork.expired_snapshots (
+    first_snapshot BIGINT PRIMARY KEY,
+    last_snapshot  BIGINT NOT NULL,
+    expired_at     TIMESTAMPTZ NOT NULL
+);
+
+-- Who may work on something exclusively, until when. The token grows with each holder.
+CREATE TABLE lakefork.lease (
+    name        VARCHAR PRIMARY KEY,
+    holder      VARCHAR NOT NULL,
+    token       BIGINT NOT NULL,
+    acquired_at TIMESTAMPTZ NOT NULL,
+    expires_at  TIMESTAMPTZ NOT NULL
+);
+
+-- What each run of a job reports of itself.
+CREATE TABLE lakefork.job_run (
+    job_id         VARCHAR PRIMARY KEY,
+    job            VARCHAR NOT NULL,
+    run_id         VARCHAR NOT NULL,
+    trace          VARCHAR NOT NULL,       -- 'cli', or where to find it in Airflow
+    params         JSON NOT NULL,
+    status         VARCHAR NOT NULL,       -- running, completed or failed
+    started_at     TIMESTAMPTZ NOT NULL,
+    heartbeat_at   TIMESTAMPTZ NOT NULL,
+    finished_at    TIMESTAMPTZ,
+    result         JSON,
+    error          VARCHAR,
+    peak_memory_mb BIGINT,
+    cpu_seconds    DOUBLE,
+    node_id        VARCHAR NOT NULL
+);
+
+CREATE INDEX idx_data_file_catalog ON ducklake_data_file (catalog_id, table_id, begin_snapshot);
+CREATE INDEX idx_data_file_snapshot ON ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
+CREATE INDEX idx_data_file_id ON ducklake_data_file (data_file_id);
+CREATE INDEX idx_table_catalog ON ducklake_table (catalog_id);
+CREATE INDEX idx_schema_catalog ON ducklake_schema (catalog_id);
+CREATE INDEX idx_snapshot_global ON ducklake_snapshot (snapshot_id);
+
+INSERT INTO ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');

@@ -1,0 +1,85 @@
+-- Catalogs: created, renamed and dropped as versions, each by one commit.
+
+CREATE FUNCTION lakefork.create_catalog(p_name text, p_data_path text, p_author text DEFAULT NULL)
+RETURNS TABLE (catalog_id bigint, snapshot_id bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    newest public.ducklake_snapshot := lakefork.begin_commit();
+BEGIN
+    PERFORM lakefork.check_catalog_name(p_name);
+    PERFORM lakefork.check_data_path(p_data_path);
+    INSERT INTO public.ducklake_catalog (catalog_id, catalog_name, begin_snapshot)
+    VALUES (newest.next_catalog_id, p_name, newest.snapshot_id + 1);
+    INSERT INTO public.ducklake_metadata (key, value, scope, scope_id)
+    VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', newest.next_catalog_id);
+    PERFORM lakefork.add_snapshot(newest, newest.next_catalog_id, 1, 0, newest.schema_version,
+        'created_catalog:' || lakefork.quoted(p_name), p_author, NULL, NULL);
+    RETURN QUERY SELECT newest.next_catalog_id, newest.snapshot_id + 1;
+END $$;
+
+CREATE FUNCTION lakefork.rename_catalog(p_catalog_id bigint, p_name text, p_author text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    newest public.ducklake_snapshot := lakefork.begin_commit();
+    uuid uuid;
+BEGIN
+    PERFORM lakefork.check_catalog_name(p_name);
+    uuid := lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
+    INSERT INTO public.ducklake_catalog (catalog_id, catalog_uuid, catalog_name, begin_snapshot)
+    VALUES (p_catalog_id, uuid, p_name, newest.snapshot_id + 1);
+    PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
+        'altered_catalog:' || p_catalog_id, p_author, NULL, NULL);
+    RETURN newest.snapshot_id + 1;
+END $$;
+
+-- Ends the catalog. Its rows stay, readable at earlier snapshots, until they expire.
+CREATE FUNCTION lakefork.drop_catalog(p_catalog_id bigint, p_author text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    newest public.ducklake_snapshot := lakefork.begin_commit();
+BEGIN
+    PERFORM lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
+    PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
+        'dropped_catalog:' || p_catalog_id, p_author, NULL, NULL);
+    RETURN newest.snapshot_id + 1;
+END $$;
+
+CREATE FUNCTION lakefork.end_catalog(p_catalog_id bigint, p_snapshot bigint) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+    uuid uuid;
+BEGIN
+    UPDATE public.ducklake_catalog SET end_snapshot = p_snapshot
+    WHERE catalog_id = p_catalog_id AND end_snapshot IS NULL RETURNING catalog_uuid INTO uuid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
+    END IF;
+    RETURN uuid;
+END $$;
+
+CREATE FUNCTION lakefork.check_catalog_name(p_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' OR p_name IS NULL THEN
+        RAISE EXCEPTION 'catalog name % is not well formed: up to 100 letters, digits, _ . and -, not starting with . or -',
+            coalesce(quote_literal(left(p_name, 120)), 'NULL') USING ERRCODE = 'LFV01';
+    END IF;
+END $$;
+
+-- Only absolute paths without dots as parts, and never inside or around another catalog's.
+CREATE FUNCTION lakefork.check_data_path(p_path text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    other record;
+BEGIN
+    IF p_path IS NULL OR lakefork.normal_path(p_path) !~ '^(/[^/]|[a-z][a-z0-9+.-]*://[^/])' OR p_path ~ '(^|/)\.\.?(/|$)' THEN
+        RAISE EXCEPTION 'data path % must be absolute (/… or s3://…), without . or .. as a part',
+            coalesce(quote_literal(p_path), 'NULL') USING ERRCODE = 'LFV01';
+    END IF;
+    SELECT * INTO other FROM lakefork.overlapping_catalog(p_path);
+    IF FOUND THEN
+        RAISE EXCEPTION 'data path % overlaps that of catalog %: %', quote_literal(p_path), other.catalog_id, other.data_path
+            USING ERRCODE = 'LFV01';
+    END IF;
+END $$;

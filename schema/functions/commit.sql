@@ -1,0 +1,460 @@
+-- One commit = what it relies on + what it changes, checked and written in one round trip.
+
+CREATE FUNCTION lakefork.no_such_id(p_id bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RAISE EXCEPTION 'id % was neither given out before nor asked for by this commit', p_id USING ERRCODE = 'LFV01';
+END $$;
+
+-- New objects are named -1, -2, … by the caller; they become the next ids of their counter.
+CREATE FUNCTION lakefork.resolve_id(p_id bigint, p_first bigint, p_count bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_id IS NULL OR (p_id >= 0 AND p_id < p_first) THEN p_id
+                WHEN p_id < 0 AND p_id >= -p_count THEN p_first - p_id - 1
+                ELSE lakefork.no_such_id(p_id) END
+$$;
+
+-- Files: as the generated functions below, and the table's row ids and totals with them.
+CREATE FUNCTION lakefork.apply_ducklake_data_file(
+    p_catalog_id bigint, p_base bigint, p_snapshot bigint,
+    p_first_catalog_id bigint, p_catalog_ids bigint, p_first_file_id bigint, p_file_ids bigint,
+    p_new jsonb, p_ended jsonb
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    done bigint;
+BEGIN
+    IF p_ended IS NOT NULL THEN
+        WITH ended AS (
+            UPDATE public.ducklake_data_file f SET end_snapshot = p_snapshot
+            FROM jsonb_to_recordset(p_ended) AS r (data_file_id bigint)
+            WHERE f.catalog_id = p_catalog_id AND f.data_file_id = r.data_file_id
+              AND f.end_snapshot IS NULL AND f.begin_snapshot <= p_base
+            RETURNING f.table_id, f.record_count, f.file_size_bytes
+        ), totals AS (
+            SELECT table_id, count(*) AS files, sum(record_count) AS records, sum(file_size_bytes) AS bytes FROM ended GROUP BY table_id
+        ), shrunk AS (
+            UPDATE public.ducklake_table_stats s
+            SET record_count = s.record_count - t.records, file_size_bytes = s.file_size_bytes - t.bytes
+            FROM totals t WHERE s.catalog_id = p_catalog_id AND s.table_id = t.table_id
+        )
+        SELECT coalesce(sum(files), 0) INTO done FROM totals;
+        PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
+    END IF;
+    IF p_new IS NOT NULL THEN
+        WITH incoming AS (
+            SELECT r.value ->> 'path' AS path, (r.value ->> 'path_is_relative')::boolean AS path_is_relative,
+                   coalesce(r.value ->> 'file_format', 'parquet') AS file_format,
+                   (r.value ->> 'record_count')::bigint AS record_count, (r.value ->> 'file_size_bytes')::bigint AS file_size_bytes,
+                   (r.value ->> 'footer_size')::bigint AS footer_size, (r.value ->> 'file_order')::bigint AS file_order,
+                   r.value ->> 'encryption_key' AS encryption_key, r.value ->> 'partial_file_info' AS partial_file_info,
+                   lakefork.resolve_id((r.value ->> 'data_file_id')::bigint, p_first_file_id, p_file_ids) AS data_file_id,
+                   lakefork.resolve_id((r.value ->> 'mapping_id')::bigint, p_first_file_id, p_file_ids) AS mapping_id,
+                   lakefork.resolve_id((r.value ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids) AS table_id,
+                   lakefork.resolve_id((r.value ->> 'partition_id')::bigint, p_first_catalog_id, p_catalog_ids) AS partition_id,
+                   r.ordinality
+            FROM jsonb_array_elements(p_new) WITH ORDINALITY r
+        ), counted AS (
+            INSERT INTO public.ducklake_table_stats AS s (catalog_id, table_id, record_count, next_row_id, file_size_bytes)
+            SELECT p_catalog_id, i.table_id, sum(i.record_count), sum(i.record_count), sum(i.file_size_bytes)
+            FROM incoming i
+            WHERE EXISTS (SELECT FROM public.ducklake_table t
+                          WHERE t.catalog_id = p_catalog_id AND t.table_id = i.table_id AND t.end_snapshot IS NULL)
+            GROUP BY i.table_id
+            ON CONFLICT (catalog_id, table_id) DO UPDATE SET
+                record_count = s.record_count + excluded.record_count,
+                next_row_id = s.next_row_id + excluded.next_row_id,
+                file_size_bytes = s.file_size_bytes + excluded.file_size_bytes
+            RETURNING s.table_id, s.next_row_id
+        )
+        INSERT INTO public.ducklake_data_file
+            (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
+             file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
+        SELECT p_catalog_id, i.data_file_id, i.table_id, p_snapshot, i.file_order, i.path, i.path_is_relative, i.file_format,
+               i.record_count, i.file_size_bytes, i.footer_size,
+               c.next_row_id - sum(i.record_count) OVER (PARTITION BY i.table_id ORDER BY i.ordinality DESC),
+               i.partition_id, i.encryption_key, i.partial_file_info, i.mapping_id
+        FROM incoming i JOIN counted c USING (table_id);
+        GET DIAGNOSTICS done = ROW_COUNT;
+        PERFORM lakefork.expect_inserted('ducklake_data_file', done, p_new);
+    END IF;
+END $$;
+
+CREATE FUNCTION lakefork.expect_ended(p_entity text, p_done bigint, p_ended jsonb, p_base bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_done <> jsonb_array_length(p_ended) THEN
+        RAISE EXCEPTION '% of % rows of % that this commit ends were changed since snapshot %',
+            jsonb_array_length(p_ended) - p_done, jsonb_array_length(p_ended), p_entity, p_base USING ERRCODE = 'LFC01';
+    END IF;
+END $$;
+
+CREATE FUNCTION lakefork.expect_inserted(p_entity text, p_done bigint, p_new jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_done <> jsonb_array_length(p_new) THEN
+        RAISE EXCEPTION '% of % new rows of % belong to something that does not exist (any more)',
+            jsonb_array_length(p_new) - p_done, jsonb_array_length(p_new), p_entity USING ERRCODE = 'LFN01';
+    END IF;
+END $$;
+
+-- The SQL that writes one column of a new row: resolved ids, the catalog and snapshot of the commit, defaults.
+CREATE FUNCTION lakefork.new_value(p_entity lakefork.entity, p_column text, p_default text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN p_column = 'catalog_id' THEN 'p_catalog_id'
+        WHEN p_column = 'begin_snapshot' THEN 'p_snapshot'
+        WHEN p_column = 'end_snapshot' THEN 'NULL::bigint'
+        WHEN p_column = ANY (p_entity.catalog_refs) THEN format('lakefork.resolve_id(r.%I, p_first_catalog_id, p_catalog_ids)', p_column)
+        WHEN p_column = ANY (p_entity.file_refs) THEN format('lakefork.resolve_id(r.%I, p_first_file_id, p_file_ids)', p_column)
+        WHEN p_default IS NOT NULL THEN format('coalesce(r.%I, %s)', p_column, p_default)
+        ELSE format('r.%I', p_column) END
+$$;
+
+-- apply_<entity>: ends and adds rows of one entity table with plans that Postgres can keep.
+DO $generate$
+DECLARE
+    e lakefork.entity;
+    columns text;
+    new_values text;
+    key_types text;
+    same_key text;
+    parent_is_live text;
+    ending text;
+BEGIN
+    FOR e IN SELECT * FROM lakefork.entity WHERE entity <> 'ducklake_data_file' LOOP
+        SELECT string_agg(format('%I', c.name), ', '),
+               string_agg(format('%s AS %I', lakefork.new_value(e, c.name, c.default_expression), c.name), ', '),
+               string_agg(format('%I %s', c.name, c.type), ', ') FILTER (WHERE c.name = ANY (e.key_columns)),
+               string_agg(format('t.%1$I = r.%1$I', c.name), ' AND ') FILTER (WHERE c.name = ANY (e.key_columns))
+        INTO columns, new_values, key_types, same_key
+        FROM lakefork.entity_columns(e.entity) c;
+
+        parent_is_live := 'true';
+        IF e.parent IS NOT NULL THEN
+            SELECT format('EXISTS (SELECT FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s %s)', e.parent,
+                          string_agg(format('p.%1$I = n.%1$I', c), ' AND '),
+                          CASE WHEN bool_or(p.versioned) THEN 'AND p.end_snapshot IS NULL' END)
+            INTO parent_is_live
+            FROM unnest(e.parent_columns) c, lakefork.entity p WHERE p.entity = e.parent;
+        END IF;
+
+        ending := CASE WHEN e.versioned THEN format($sql$
+                UPDATE public.%1$I t SET end_snapshot = p_snapshot FROM jsonb_to_recordset(p_ended) AS r (%2$s)
+                WHERE t.catalog_id = p_catalog_id AND %3$s AND t.end_snapshot IS NULL AND t.begin_snapshot <= p_base;
+                GET DIAGNOSTICS done = ROW_COUNT;
+                PERFORM lakefork.expect_ended(%1$L, done, p_ended, p_base);$sql$, e.entity, key_types, same_key)
+            ELSE format($sql$RAISE EXCEPTION 'rows of %I have no versions: they cannot be ended' USING ERRCODE = 'LFV01';$sql$, e.entity) END;
+
+        EXECUTE format($sql$
+            CREATE FUNCTION lakefork.apply_%1$s(
+                p_catalog_id bigint, p_base bigint, p_snapshot bigint,
+                p_first_catalog_id bigint, p_catalog_ids bigint, p_first_file_id bigint, p_file_ids bigint,
+                p_new jsonb, p_ended jsonb
+            ) RETURNS void LANGUAGE plpgsql AS $body$
+            DECLARE
+                done bigint;
+            BEGIN
+                IF p_ended IS NOT NULL THEN %2$s END IF;
+                IF p_new IS NOT NULL THEN
+                    INSERT INTO public.%1$I (%3$s)
+                    SELECT n.* FROM (SELECT %4$s FROM jsonb_populate_recordset(NULL::public.%1$I, p_new) r) n
+                    WHERE %5$s;
+                    GET DIAGNOSTICS done = ROW_COUNT;
+                    PERFORM lakefork.expect_inserted(%1$L, done, p_new);
+                END IF;
+            END $body$ $sql$, e.entity, ending, columns, new_values, parent_is_live);
+    END LOOP;
+END $generate$;
+
+CREATE FUNCTION lakefork.is_number(p_column_type text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT p_column_type ~ '^(u?int(8|16|32|64|128)|float(32|64)|decimal)' $$;
+
+CREATE FUNCTION lakefork.lower_bound(a text, b text, is_number boolean) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN a IS NULL OR b IS NULL THEN NULL
+                WHEN is_number THEN CASE WHEN a::numeric <= b::numeric THEN a ELSE b END
+                ELSE least(a COLLATE "C", b COLLATE "C") END
+$$;
+
+CREATE FUNCTION lakefork.upper_bound(a text, b text, is_number boolean) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN a IS NULL OR b IS NULL THEN NULL
+                WHEN is_number THEN CASE WHEN a::numeric >= b::numeric THEN a ELSE b END
+                ELSE greatest(a COLLATE "C", b COLLATE "C") END
+$$;
+
+-- Statistics of new files widen those of their table. Numbers compare as numbers, all else by its UTF-8 bytes.
+CREATE FUNCTION lakefork.widen_table_column_stats(p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_stats jsonb)
+RETURNS void LANGUAGE sql AS $$
+    WITH incoming AS (
+        SELECT lakefork.resolve_id(r.table_id, p_first_catalog_id, p_catalog_ids) AS table_id, r.column_id,
+               r.null_count, r.value_count, r.contains_nan, r.min_value, r.max_value
+        FROM jsonb_to_recordset(p_stats) AS r
+            (table_id bigint, column_id bigint, null_count bigint, value_count bigint, contains_nan boolean, min_value text, max_value text)
+    ), bounds AS (
+        SELECT i.table_id, i.column_id, n.is_number,
+               bool_or(i.null_count > 0) AS contains_null, bool_or(i.contains_nan) AS contains_nan,
+               bool_and(i.min_value IS NOT NULL AND i.max_value IS NOT NULL OR i.null_count = i.value_count) AS known,
+               CASE WHEN n.is_number THEN min(CASE WHEN n.is_number THEN i.min_value::numeric END)::text
+                    ELSE min(i.min_value COLLATE "C") END AS min_value,
+               CASE WHEN n.is_number THEN max(CASE WHEN n.is_number THEN i.max_value::numeric END)::text
+                    ELSE max(i.max_value COLLATE "C") END AS max_value
+        FROM incoming i
+        JOIN public.ducklake_column c
+          ON c.catalog_id = p_catalog_id AND c.table_id = i.table_id AND c.column_id = i.column_id AND c.end_snapshot IS NULL
+        CROSS JOIN LATERAL (SELECT lakefork.is_number(c.column_type) AS is_number) n
+        GROUP BY i.table_id, i.column_id, n.is_number
+    )
+    INSERT INTO public.ducklake_table_column_stats AS s
+        (catalog_id, table_id, column_id, contains_null, contains_nan, min_value, max_value)
+    SELECT p_catalog_id, table_id, column_id, contains_null, contains_nan,
+           CASE WHEN known THEN min_value END, CASE WHEN known THEN max_value END
+    FROM bounds
+    ON CONFLICT (catalog_id, table_id, column_id) DO UPDATE SET
+        contains_null = s.contains_null OR excluded.contains_null,
+        contains_nan = coalesce(s.contains_nan OR excluded.contains_nan, s.contains_nan, excluded.contains_nan),
+        min_value = lakefork.lower_bound(s.min_value, excluded.min_value, (SELECT is_number FROM bounds b WHERE (b.table_id, b.column_id) = (s.table_id, s.column_id))),
+        max_value = lakefork.upper_bound(s.max_value, excluded.max_value, (SELECT is_number FROM bounds b WHERE (b.table_id, b.column_id) = (s.table_id, s.column_id)))
+$$;
+
+-- What the commit relies on must still be as it was at its base snapshot.
+--   {"tables": [ids]}  the definition of these tables      {"files": [ids]}  the set of files of these tables
+CREATE FUNCTION lakefork.check_requirements(p_catalog_id bigint, p_base bigint, p_requires jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    e lakefork.entity;
+    ids bigint[];
+    changed bigint;
+BEGIN
+    SELECT array_agg(v::bigint) INTO ids FROM jsonb_array_elements_text(p_requires -> 'tables') v;
+    IF ids IS NOT NULL THEN
+        SELECT i INTO changed FROM unnest(ids) i
+        WHERE NOT EXISTS (SELECT FROM public.ducklake_table t
+                          WHERE t.catalog_id = p_catalog_id AND t.table_id = i AND t.end_snapshot IS NULL);
+        IF FOUND THEN
+            RAISE EXCEPTION 'table % does not exist (any more)', changed USING ERRCODE = 'LFN01';
+        END IF;
+        FOR e IN SELECT * FROM lakefork.entity WHERE defines_table IS NOT NULL LOOP
+            EXECUTE format('SELECT %1$I FROM public.%2$I WHERE catalog_id = $1 AND %1$I = ANY ($2) AND (begin_snapshot > $3 OR end_snapshot > $3) LIMIT 1',
+                           e.defines_table, e.entity)
+            INTO changed USING p_catalog_id, ids, p_base;
+            IF changed IS NOT NULL THEN
+                RAISE EXCEPTION 'the definition of table % was changed since snapshot %', changed, p_base USING ERRCODE = 'LFC01';
+            END IF;
+        END LOOP;
+    END IF;
+    SELECT f.table_id INTO changed
+    FROM jsonb_array_elements_text(p_requires -> 'files') v
+    JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.table_id = v::bigint
+    WHERE f.begin_snapshot > p_base OR f.end_snapshot > p_base LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'files of table % were changed since snapshot %', changed, p_base USING ERRCODE = 'LFC01';
+    END IF;
+END $$;
+
+-- What belongs to something that ended without a successor ends with it.
+CREATE FUNCTION lakefork.end_children(p_catalog_id bigint, p_snapshot bigint, p_ended_entities text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    touched text[] := p_ended_entities;
+    child lakefork.entity;
+    parent_key text;
+    done bigint;
+BEGIN
+    FOR child IN SELECT * FROM lakefork.entity WHERE versioned AND parent IS NOT NULL ORDER BY rank LOOP
+        CONTINUE WHEN child.parent <> ALL (touched);
+        SELECT string_agg(format('p.%1$I = c.%1$I', k), ' AND ') INTO parent_key FROM unnest(child.parent_columns) k;
+        EXECUTE format($sql$
+            UPDATE public.%1$I c SET end_snapshot = $2
+            FROM public.%2$I p
+            WHERE p.catalog_id = $1 AND p.end_snapshot = $2 AND c.catalog_id = $1 AND c.end_snapshot IS NULL AND %3$s
+              AND NOT EXISTS (SELECT FROM public.%2$I p WHERE p.catalog_id = $1 AND p.end_snapshot IS NULL AND %3$s)
+            $sql$, child.entity, child.parent, parent_key) USING p_catalog_id, p_snapshot;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        IF done > 0 AND child.parent = 'ducklake_schema' THEN
+            RAISE EXCEPTION 'a namespace with % object(s) in it cannot be dropped', done USING ERRCODE = 'LFV01';
+        ELSIF done > 0 THEN
+            touched := touched || child.entity::text;
+        END IF;
+    END LOOP;
+    UPDATE public.ducklake_tag t SET end_snapshot = p_snapshot
+    FROM (SELECT catalog_id, schema_id AS object_id, end_snapshot FROM public.ducklake_schema
+          UNION ALL SELECT catalog_id, table_id, end_snapshot FROM public.ducklake_table
+          UNION ALL SELECT catalog_id, view_id, end_snapshot FROM public.ducklake_view) o
+    WHERE o.catalog_id = p_catalog_id AND o.end_snapshot = p_snapshot
+      AND t.catalog_id = p_catalog_id AND t.object_id = o.object_id AND t.end_snapshot IS NULL
+      AND NOT EXISTS (SELECT FROM public.ducklake_schema l WHERE l.catalog_id = p_catalog_id AND l.schema_id = o.object_id AND l.end_snapshot IS NULL)
+      AND NOT EXISTS (SELECT FROM public.ducklake_table l WHERE l.catalog_id = p_catalog_id AND l.table_id = o.object_id AND l.end_snapshot IS NULL)
+      AND NOT EXISTS (SELECT FROM public.ducklake_view l WHERE l.catalog_id = p_catalog_id AND l.view_id = o.object_id AND l.end_snapshot IS NULL);
+END $$;
+
+-- changes_made, in the words that DuckLake uses.
+CREATE FUNCTION lakefork.describe_changes(
+    p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
+) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    words text[] := '{}';
+    file_words text[];
+BEGIN
+    IF p_new ?| '{ducklake_schema,ducklake_table,ducklake_view,ducklake_macro}'
+       OR p_ended ?| '{ducklake_schema,ducklake_table,ducklake_view,ducklake_macro}' OR p_defined_tables <> '{}' THEN
+        words := lakefork.describe_definitions(p_catalog_id, p_first_catalog_id, p_catalog_ids, p_new, p_ended, p_defined_tables);
+    END IF;
+    IF p_new ?| '{ducklake_data_file,ducklake_delete_file}' OR p_ended ?| '{ducklake_data_file,ducklake_delete_file}' THEN
+        SELECT array_agg(CASE WHEN added AND removed THEN 'compacted_table:' WHEN added THEN 'inserted_into_table:'
+                              ELSE 'deleted_from_table:' END || table_id ORDER BY table_id)
+        INTO file_words
+        FROM (
+            SELECT table_id, bool_or(added) AS added, bool_or(NOT added) AS removed
+            FROM (
+                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids) AS table_id, true AS added
+                FROM jsonb_array_elements(p_new -> 'ducklake_data_file') v
+                UNION ALL
+                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids), false
+                FROM jsonb_array_elements(p_new -> 'ducklake_delete_file') v
+                UNION ALL
+                SELECT f.table_id, false FROM jsonb_to_recordset(p_ended -> 'ducklake_data_file') AS r (data_file_id bigint)
+                JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = r.data_file_id
+                UNION ALL
+                SELECT f.table_id, true FROM jsonb_to_recordset(p_ended -> 'ducklake_delete_file') AS r (delete_file_id bigint)
+                JOIN public.ducklake_delete_file f ON f.catalog_id = p_catalog_id AND f.delete_file_id = r.delete_file_id
+            ) each_row
+            GROUP BY table_id
+        ) each_table;
+    END IF;
+    RETURN nullif(array_to_string(words || file_words, ','), '');
+END $$;
+
+CREATE FUNCTION lakefork.quoted(p_name text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT '"' || replace(p_name, '"', '""') || '"' $$;
+
+CREATE FUNCTION lakefork.describe_definitions(
+    p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
+) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    WITH objects (kind, entity, id_column, name_column) AS (
+        VALUES ('schema', 'ducklake_schema', 'schema_id', 'schema_name'), ('table', 'ducklake_table', 'table_id', 'table_name'),
+               ('view', 'ducklake_view', 'view_id', 'view_name'), ('macro', 'ducklake_macro', 'macro_id', 'macro_name')
+    ), added AS (
+        SELECT o.kind, lakefork.resolve_id((v ->> o.id_column)::bigint, p_first_catalog_id, p_catalog_ids) AS id, v ->> o.name_column AS name,
+               lakefork.resolve_id((v ->> 'schema_id')::bigint, p_first_catalog_id, p_catalog_ids) AS schema_id
+        FROM objects o, jsonb_array_elements(p_new -> o.entity) v
+    ), removed AS (
+        SELECT o.kind, (v ->> o.id_column)::bigint AS id FROM objects o, jsonb_array_elements(p_ended -> o.entity) v
+    ), words AS (
+        SELECT format('created_%s:%s%s', a.kind, CASE WHEN a.kind <> 'schema' THEN lakefork.quoted(s.schema_name) || '.' END, lakefork.quoted(a.name)) AS word
+        FROM added a
+        LEFT JOIN public.ducklake_schema s ON s.catalog_id = p_catalog_id AND s.schema_id = a.schema_id AND s.end_snapshot IS NULL
+        WHERE a.id >= p_first_catalog_id
+        UNION
+        SELECT format('dropped_%s:%s', kind, id) FROM removed WHERE (kind, id) NOT IN (SELECT kind, id FROM added)
+        UNION
+        SELECT format('altered_%s:%s', kind, id) FROM added WHERE id < p_first_catalog_id
+        UNION
+        SELECT 'altered_table:' || t FROM unnest(p_defined_tables) t
+        WHERE t < p_first_catalog_id AND ('table', t) NOT IN (SELECT kind, id FROM removed WHERE (kind, id) NOT IN (SELECT kind, id FROM added))
+    )
+    SELECT coalesce(array_agg(word ORDER BY word), '{}') FROM words
+$$;
+
+-- The commit. p_changes, all parts optional:
+--   new       {"ducklake_table": [{row}, …], …}   rows to add; new objects have the ids -1, -2, … (per counter)
+--   end       {"ducklake_table": [{key}, …], …}   rows to end; they must be as they were at the base snapshot
+--   requires  see check_requirements
+--   catalog_ids, file_ids                         how many new ids of each counter the rows use
+CREATE FUNCTION lakefork.commit(
+    p_catalog_id bigint, p_base_snapshot bigint, p_changes jsonb,
+    p_author text DEFAULT NULL, p_message text DEFAULT NULL, p_commit_key text DEFAULT NULL, p_extra text DEFAULT NULL
+) RETURNS TABLE (snapshot_id bigint, schema_version bigint, first_catalog_id bigint, first_file_id bigint, replayed boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    newest public.ducklake_snapshot;
+    seen lakefork.commit_key;
+    added jsonb := coalesce(p_changes -> 'new', '{}');
+    ended jsonb := coalesce(p_changes -> 'end', '{}');
+    new_catalog_ids bigint := coalesce((p_changes ->> 'catalog_ids')::bigint, 0);
+    new_file_ids bigint := coalesce((p_changes ->> 'file_ids')::bigint, 0);
+    todo lakefork.entity[] := lakefork.entities_of(added, ended);
+    e lakefork.entity;
+    next_snapshot bigint;
+    new_schema_version bigint;
+    defined_tables bigint[] := '{}';
+BEGIN
+    newest := lakefork.begin_commit();
+    IF p_commit_key IS NOT NULL THEN
+        SELECT * INTO seen FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key;
+        IF FOUND THEN
+            RETURN QUERY SELECT seen.snapshot_id, seen.schema_version, seen.first_catalog_id, seen.first_file_id, true;
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
+    END IF;
+    PERFORM FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_base_snapshot;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base_snapshot USING ERRCODE = 'LFN01';
+    END IF;
+    IF p_changes ? 'requires' THEN
+        PERFORM lakefork.check_requirements(p_catalog_id, p_base_snapshot, p_changes -> 'requires');
+    END IF;
+
+    next_snapshot := newest.snapshot_id + 1;
+    new_schema_version := newest.schema_version;
+    FOREACH e IN ARRAY todo LOOP
+        EXECUTE format('SELECT lakefork.apply_%s($1, $2, $3, $4, $5, $6, $7, $8, $9)', e.entity)
+        USING p_catalog_id, p_base_snapshot, next_snapshot, newest.next_catalog_id, new_catalog_ids, newest.next_file_id, new_file_ids,
+              added -> e.entity, ended -> e.entity;
+        IF e.defines_table IS NOT NULL OR e.id_counter = 'catalog' THEN
+            new_schema_version := newest.schema_version + 1;
+        END IF;
+        IF e.defines_table IS NOT NULL THEN
+            defined_tables := defined_tables || ARRAY(
+                SELECT lakefork.resolve_id((v ->> e.defines_table)::bigint, newest.next_catalog_id, new_catalog_ids)
+                FROM (SELECT jsonb_array_elements(added -> e.entity) UNION ALL SELECT jsonb_array_elements(ended -> e.entity)) r (v)
+                WHERE v ->> e.defines_table IS NOT NULL);
+        END IF;
+    END LOOP;
+    IF added ? 'ducklake_file_column_stats' THEN
+        PERFORM lakefork.widen_table_column_stats(p_catalog_id, newest.next_catalog_id, new_catalog_ids, added -> 'ducklake_file_column_stats');
+    END IF;
+    IF ended <> '{}' THEN
+        PERFORM lakefork.end_children(p_catalog_id, next_snapshot, ARRAY(SELECT jsonb_object_keys(ended)));
+    END IF;
+    IF defined_tables <> '{}' THEN
+        SELECT coalesce(array_agg(DISTINCT t.table_id), '{}') INTO defined_tables
+        FROM public.ducklake_table t WHERE t.catalog_id = p_catalog_id AND t.table_id = ANY (defined_tables);
+        INSERT INTO public.ducklake_schema_versions (catalog_id, begin_snapshot, schema_version, table_id)
+        SELECT p_catalog_id, next_snapshot, new_schema_version, t FROM unnest(defined_tables) t;
+    END IF;
+    PERFORM lakefork.add_snapshot(newest, p_catalog_id, new_catalog_ids, new_file_ids, new_schema_version,
+        lakefork.describe_changes(p_catalog_id, newest.next_catalog_id, new_catalog_ids, added, ended, defined_tables),
+        p_author, p_message, p_extra);
+    IF p_commit_key IS NOT NULL THEN
+        INSERT INTO lakefork.commit_key
+        VALUES (p_commit_key, p_catalog_id, next_snapshot, new_schema_version, newest.next_catalog_id, newest.next_file_id, clock_timestamp());
+    END IF;
+    RETURN QUERY SELECT next_snapshot, new_schema_version, newest.next_catalog_id, newest.next_file_id, false;
+END $$;
+
+-- The entities that a commit touches, parents first.
+CREATE FUNCTION lakefork.entities_of(p_new jsonb, p_ended jsonb) RETURNS lakefork.entity[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    touched lakefork.entity[];
+    unknown text;
+BEGIN
+    SELECT coalesce(array_agg(e ORDER BY e.rank, e.entity), '{}') INTO touched
+    FROM lakefork.entity e WHERE p_new ? e.entity OR p_ended ? e.entity;
+    SELECT k INTO unknown
+    FROM (SELECT jsonb_object_keys(p_new) UNION SELECT jsonb_object_keys(p_ended)) keys (k)
+    WHERE k NOT IN (SELECT (unnest(touched)).entity) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% is not a table that a commit can change', unknown USING ERRCODE = 'LFV01';
+    END IF;
+    RETURN touched;
+END $$;
