@@ -357,7 +357,7 @@ CREATE TABLE lakefork.job_run (
 
 CREATE INDEX idx_data_file_catalog ON ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
-CREATE INDEX idx_data_file_id ON ducklake_data_file (data_file_id);
+CREATE INDEX idx_data_file_id ON ducklake_data_file (data_file_id, catalog_id);
 CREATE INDEX idx_table_catalog ON ducklake_table (catalog_id);
 CREATE INDEX idx_schema_catalog ON ducklake_schema (catalog_id);
 CREATE INDEX idx_snapshot_global ON ducklake_snapshot (snapshot_id);

@@ -211,7 +211,7 @@ CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, tab
 CREATE INDEX idx_data_file_live ON public.ducklake_data_file (catalog_id, table_id) WHERE end_snapshot IS NULL;
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
 -- Who else, in any catalog, refers to this file?
-CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id);
+CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
 
 CREATE TABLE public.ducklake_delete_file (
     catalog_id        BIGINT NOT NULL,
@@ -231,7 +231,7 @@ CREATE TABLE public.ducklake_delete_file (
 );
 CREATE INDEX idx_delete_file_live ON public.ducklake_delete_file (catalog_id, table_id) WHERE end_snapshot IS NULL;
 CREATE INDEX idx_delete_file_data_file ON public.ducklake_delete_file (catalog_id, data_file_id);
-CREATE INDEX idx_delete_file_id ON public.ducklake_delete_file (delete_file_id);
+CREATE INDEX idx_delete_file_id ON public.ducklake_delete_file (delete_file_id, catalog_id);
 
 CREATE TABLE public.ducklake_file_column_stats (
     catalog_id        BIGINT NOT NULL,

@@ -14,7 +14,7 @@ BEGIN
     INSERT INTO public.ducklake_metadata (key, value, scope, scope_id)
     VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', newest.next_catalog_id);
     PERFORM lakefork.add_snapshot(newest, newest.next_catalog_id, 1, 0, newest.schema_version,
-        'created_catalog:' || lakefork.quoted(p_name), p_author, NULL, NULL);
+        'created_catalog:' || lakefork.quoted(p_name), p_author, NULL, NULL, NULL);
     RETURN QUERY SELECT newest.next_catalog_id, newest.snapshot_id + 1;
 END $$;
 
@@ -29,7 +29,7 @@ BEGIN
     INSERT INTO public.ducklake_catalog (catalog_id, catalog_uuid, catalog_name, begin_snapshot)
     VALUES (p_catalog_id, uuid, p_name, newest.snapshot_id + 1);
     PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
-        'altered_catalog:' || p_catalog_id, p_author, NULL, NULL);
+        'altered_catalog:' || p_catalog_id, p_author, NULL, NULL, NULL);
     RETURN newest.snapshot_id + 1;
 END $$;
 
@@ -41,7 +41,7 @@ DECLARE
 BEGIN
     PERFORM lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
     PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
-        'dropped_catalog:' || p_catalog_id, p_author, NULL, NULL);
+        'dropped_catalog:' || p_catalog_id, p_author, NULL, NULL, NULL);
     RETURN newest.snapshot_id + 1;
 END $$;
 

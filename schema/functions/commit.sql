@@ -1,18 +1,8 @@
 -- One commit = what it relies on + what it changes, checked and written in one round trip.
 
-CREATE FUNCTION lakefork.no_such_id(p_id bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RAISE EXCEPTION 'id % was neither given out before nor asked for by this commit', p_id USING ERRCODE = 'LFV01';
-END $$;
-
 -- New objects are named -1, -2, … by the caller; they become the next ids of their counter.
-CREATE FUNCTION lakefork.resolve_id(p_id bigint, p_first bigint, p_count bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN p_id IS NULL OR (p_id >= 0 AND p_id < p_first) THEN p_id
-                WHEN p_id < 0 AND p_id >= -p_count THEN p_first - p_id - 1
-                ELSE lakefork.no_such_id(p_id) END
-$$;
+CREATE FUNCTION lakefork.resolve_id(p_id bigint, p_first bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN p_id < 0 THEN p_first - 1 - p_id ELSE p_id END $$;
 
 -- Files: as the generated functions below, and the table's row ids and totals with them.
 CREATE FUNCTION lakefork.apply_ducklake_data_file(
@@ -29,7 +19,8 @@ BEGIN
             UPDATE public.ducklake_data_file f SET end_snapshot = p_snapshot
             FROM jsonb_to_recordset(p_ended) AS r (data_file_id bigint)
             WHERE f.catalog_id = p_catalog_id AND f.data_file_id = r.data_file_id
-              AND f.end_snapshot IS NULL AND f.begin_snapshot <= p_base
+              AND coalesce(f.end_snapshot, -1) = -1   -- IS NULL would tempt the planner to read the index of all live files
+              AND f.begin_snapshot <= p_base
             RETURNING f.table_id, f.record_count, f.file_size_bytes
         ), totals AS (
             SELECT table_id, count(*) AS files, sum(record_count) AS records, sum(file_size_bytes) AS bytes FROM ended GROUP BY table_id
@@ -42,41 +33,44 @@ BEGIN
         PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
     END IF;
     IF p_new IS NOT NULL THEN
-        WITH incoming AS (
-            SELECT r.value ->> 'path' AS path, (r.value ->> 'path_is_relative')::boolean AS path_is_relative,
-                   coalesce(r.value ->> 'file_format', 'parquet') AS file_format,
-                   (r.value ->> 'record_count')::bigint AS record_count, (r.value ->> 'file_size_bytes')::bigint AS file_size_bytes,
-                   (r.value ->> 'footer_size')::bigint AS footer_size, (r.value ->> 'file_order')::bigint AS file_order,
-                   r.value ->> 'encryption_key' AS encryption_key, r.value ->> 'partial_file_info' AS partial_file_info,
-                   lakefork.resolve_id((r.value ->> 'data_file_id')::bigint, p_first_file_id, p_file_ids) AS data_file_id,
-                   lakefork.resolve_id((r.value ->> 'mapping_id')::bigint, p_first_file_id, p_file_ids) AS mapping_id,
-                   lakefork.resolve_id((r.value ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids) AS table_id,
-                   lakefork.resolve_id((r.value ->> 'partition_id')::bigint, p_first_catalog_id, p_catalog_ids) AS partition_id,
-                   r.ordinality
-            FROM jsonb_array_elements(p_new) WITH ORDINALITY r
-        ), counted AS (
-            INSERT INTO public.ducklake_table_stats AS s (catalog_id, table_id, record_count, next_row_id, file_size_bytes)
-            SELECT p_catalog_id, i.table_id, sum(i.record_count), sum(i.record_count), sum(i.file_size_bytes)
-            FROM incoming i
-            WHERE EXISTS (SELECT FROM public.ducklake_table t
-                          WHERE t.catalog_id = p_catalog_id AND t.table_id = i.table_id AND t.end_snapshot IS NULL)
-            GROUP BY i.table_id
-            ON CONFLICT (catalog_id, table_id) DO UPDATE SET
-                record_count = s.record_count + excluded.record_count,
-                next_row_id = s.next_row_id + excluded.next_row_id,
-                file_size_bytes = s.file_size_bytes + excluded.file_size_bytes
-            RETURNING s.table_id, s.next_row_id
-        )
+        INSERT INTO public.ducklake_table_stats AS s (catalog_id, table_id, record_count, next_row_id, file_size_bytes)
+        SELECT p_catalog_id, lakefork.resolve_id(r.table_id, p_first_catalog_id), sum(r.record_count), sum(r.record_count), sum(r.file_size_bytes)
+        FROM jsonb_to_recordset(p_new) AS r (table_id bigint, record_count bigint, file_size_bytes bigint)
+        GROUP BY r.table_id
+        ON CONFLICT (catalog_id, table_id) DO UPDATE SET
+            record_count = s.record_count + excluded.record_count,
+            next_row_id = s.next_row_id + excluded.next_row_id,
+            file_size_bytes = s.file_size_bytes + excluded.file_size_bytes;
+
         INSERT INTO public.ducklake_data_file
             (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
              file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
-        SELECT p_catalog_id, i.data_file_id, i.table_id, p_snapshot, i.file_order, i.path, i.path_is_relative, i.file_format,
-               i.record_count, i.file_size_bytes, i.footer_size,
-               c.next_row_id - sum(i.record_count) OVER (PARTITION BY i.table_id ORDER BY i.ordinality DESC),
-               i.partition_id, i.encryption_key, i.partial_file_info, i.mapping_id
-        FROM incoming i JOIN counted c USING (table_id);
+        SELECT p_catalog_id, n.data_file_id, n.table_id, p_snapshot, n.file_order, n.path, n.path_is_relative, coalesce(n.file_format, 'parquet'),
+               n.record_count, n.file_size_bytes, n.footer_size, s.next_row_id - n.rows_from_here,
+               lakefork.resolve_id(n.partition_id, p_first_catalog_id), n.encryption_key, n.partial_file_info,
+               lakefork.resolve_id(n.mapping_id, p_first_file_id)
+        FROM (
+            SELECT lakefork.resolve_id(r.data_file_id, p_first_file_id) AS data_file_id,
+                   lakefork.resolve_id(r.table_id, p_first_catalog_id) AS table_id,
+                   r.file_order, r.path, r.path_is_relative, r.file_format, r.record_count, r.file_size_bytes, r.footer_size,
+                   sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position DESC) AS rows_from_here,
+                   r.partition_id, r.encryption_key, r.partial_file_info, r.mapping_id
+            FROM ROWS FROM (jsonb_to_recordset(p_new) AS (
+                data_file_id bigint, table_id bigint, file_order bigint, path text, path_is_relative boolean, file_format text,
+                record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
+                partial_file_info text, mapping_id bigint)) WITH ORDINALITY AS r
+                (data_file_id, table_id, file_order, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
+                 partition_id, encryption_key, partial_file_info, mapping_id, position)
+        ) n
+        CROSS JOIN LATERAL (SELECT FROM public.ducklake_table t WHERE t.catalog_id = p_catalog_id AND t.table_id = n.table_id
+                            AND t.end_snapshot IS NULL LIMIT 1) live
+        CROSS JOIN LATERAL (SELECT s.next_row_id FROM public.ducklake_table_stats s WHERE s.catalog_id = p_catalog_id AND s.table_id = n.table_id
+                            LIMIT 1) s
+        WHERE n.data_file_id < p_first_file_id + p_file_ids;
         GET DIAGNOSTICS done = ROW_COUNT;
-        PERFORM lakefork.expect_inserted('ducklake_data_file', done, p_new);
+        IF done <> jsonb_array_length(p_new) THEN
+            PERFORM lakefork.refuse_rows('ducklake_data_file', done, p_new);
+        END IF;
     END IF;
 END $$;
 
@@ -89,13 +83,11 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION lakefork.expect_inserted(p_entity text, p_done bigint, p_new jsonb) RETURNS void
+CREATE FUNCTION lakefork.refuse_rows(p_entity text, p_done bigint, p_new jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_done <> jsonb_array_length(p_new) THEN
-        RAISE EXCEPTION '% of % new rows of % belong to something that does not exist (any more)',
-            jsonb_array_length(p_new) - p_done, jsonb_array_length(p_new), p_entity USING ERRCODE = 'LFN01';
-    END IF;
+    RAISE EXCEPTION '% of % new rows of % have an id that was not given out, or belong to something that does not exist (any more)',
+        jsonb_array_length(p_new) - p_done, jsonb_array_length(p_new), p_entity USING ERRCODE = 'LFN01';
 END $$;
 
 -- The SQL that writes one column of a new row: resolved ids, the catalog and snapshot of the commit, defaults.
@@ -105,21 +97,23 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN p_column = 'catalog_id' THEN 'p_catalog_id'
         WHEN p_column = 'begin_snapshot' THEN 'p_snapshot'
         WHEN p_column = 'end_snapshot' THEN 'NULL::bigint'
-        WHEN p_column = ANY (p_entity.catalog_refs) THEN format('lakefork.resolve_id(r.%I, p_first_catalog_id, p_catalog_ids)', p_column)
-        WHEN p_column = ANY (p_entity.file_refs) THEN format('lakefork.resolve_id(r.%I, p_first_file_id, p_file_ids)', p_column)
+        WHEN p_column = ANY (p_entity.catalog_refs) THEN format('lakefork.resolve_id(r.%I, p_first_catalog_id)', p_column)
+        WHEN p_column = ANY (p_entity.file_refs) THEN format('lakefork.resolve_id(r.%I, p_first_file_id)', p_column)
         WHEN p_default IS NOT NULL THEN format('coalesce(r.%I, %s)', p_column, p_default)
         ELSE format('r.%I', p_column) END
 $$;
 
 -- apply_<entity>: ends and adds rows of one entity table with plans that Postgres can keep.
+-- apply_entity: calls the one for an entity.
 DO $generate$
 DECLARE
     e lakefork.entity;
+    steps text;
     columns text;
     new_values text;
     key_types text;
     same_key text;
-    parent_is_live text;
+    conditions text;
     ending text;
 BEGIN
     FOR e IN SELECT * FROM lakefork.entity WHERE entity <> 'ducklake_data_file' LOOP
@@ -130,13 +124,19 @@ BEGIN
         INTO columns, new_values, key_types, same_key
         FROM lakefork.entity_columns(e.entity) c;
 
-        parent_is_live := 'true';
+        -- LIMIT makes it a look-up per row: a plan that was kept from when tables were small must not scan large ones.
+        conditions := 'WHERE true';
         IF e.parent IS NOT NULL THEN
-            SELECT format('EXISTS (SELECT FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s %s)', e.parent,
-                          string_agg(format('p.%1$I = n.%1$I', c), ' AND '),
-                          CASE WHEN bool_or(p.versioned) THEN 'AND p.end_snapshot IS NULL' END)
-            INTO parent_is_live
+            SELECT format(CASE WHEN bool_or(p.versioned) THEN
+                'CROSS JOIN LATERAL (SELECT p.end_snapshot FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s
+                                     ORDER BY p.begin_snapshot DESC LIMIT 1) newest WHERE newest.end_snapshot IS NULL'
+                ELSE 'CROSS JOIN LATERAL (SELECT FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s LIMIT 1) found WHERE true' END,
+                e.parent, string_agg(format('p.%1$I = n.%1$I', c), ' AND '))
+            INTO conditions
             FROM unnest(e.parent_columns) c, lakefork.entity p WHERE p.entity = e.parent;
+        END IF;
+        IF e.id_column IS NOT NULL THEN
+            conditions := conditions || format(' AND n.%1$I < p_first_%2$s_id + p_%2$s_ids', e.id_column, e.id_counter);
         END IF;
 
         ending := CASE WHEN e.versioned THEN format($sql$
@@ -159,12 +159,29 @@ BEGIN
                 IF p_new IS NOT NULL THEN
                     INSERT INTO public.%1$I (%3$s)
                     SELECT n.* FROM (SELECT %4$s FROM jsonb_populate_recordset(NULL::public.%1$I, p_new) r) n
-                    WHERE %5$s;
+                    %5$s;
                     GET DIAGNOSTICS done = ROW_COUNT;
-                    PERFORM lakefork.expect_inserted(%1$L, done, p_new);
+                    IF done <> jsonb_array_length(p_new) THEN
+                        PERFORM lakefork.refuse_rows(%1$L, done, p_new);
+                    END IF;
                 END IF;
-            END $body$ $sql$, e.entity, ending, columns, new_values, parent_is_live);
+            END $body$ $sql$, e.entity, ending, columns, new_values, conditions);
     END LOOP;
+
+    SELECT string_agg(format('IF p_entity = %1$L THEN ignored := lakefork.apply_%1$s(p_catalog_id, p_base, p_snapshot,
+            p_first_catalog_id, p_catalog_ids, p_first_file_id, p_file_ids, p_new, p_ended);', entity), ' ELS' ORDER BY rank DESC, entity)
+    INTO steps FROM lakefork.entity;
+    EXECUTE format($sql$
+        CREATE FUNCTION lakefork.apply_entity(
+            p_entity text, p_catalog_id bigint, p_base bigint, p_snapshot bigint,
+            p_first_catalog_id bigint, p_catalog_ids bigint, p_first_file_id bigint, p_file_ids bigint,
+            p_new jsonb, p_ended jsonb
+        ) RETURNS void LANGUAGE plpgsql AS $body$
+        DECLARE
+            ignored text;   -- an assignment costs less than PERFORM
+        BEGIN
+            %s END IF;
+        END $body$ $sql$, steps);
 END $generate$;
 
 CREATE FUNCTION lakefork.is_number(p_column_type text) RETURNS boolean
@@ -185,38 +202,66 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Statistics of new files widen those of their table. Numbers compare as numbers, all else by its UTF-8 bytes.
-CREATE FUNCTION lakefork.widen_table_column_stats(p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_stats jsonb)
-RETURNS void LANGUAGE sql AS $$
-    WITH incoming AS (
-        SELECT lakefork.resolve_id(r.table_id, p_first_catalog_id, p_catalog_ids) AS table_id, r.column_id,
-               r.null_count, r.value_count, r.contains_nan, r.min_value, r.max_value
-        FROM jsonb_to_recordset(p_stats) AS r
-            (table_id bigint, column_id bigint, null_count bigint, value_count bigint, contains_nan boolean, min_value text, max_value text)
-    ), bounds AS (
-        SELECT i.table_id, i.column_id, n.is_number,
+-- Commits come one after the other, so what is read here cannot change before it is written.
+CREATE FUNCTION lakefork.widen_table_column_stats(p_catalog_id bigint, p_first_catalog_id bigint, p_stats jsonb)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.ducklake_table_column_stats
+        (catalog_id, table_id, column_id, contains_null, contains_nan, min_value, max_value, extra_stats)
+    SELECT p_catalog_id, n.table_id, n.column_id, w.contains_null, w.contains_nan, w.min_value, w.max_value, s.extra_stats
+    FROM (
+        SELECT lakefork.resolve_id(i.table_id, p_first_catalog_id) AS table_id, i.column_id, t.is_number,
                bool_or(i.null_count > 0) AS contains_null, bool_or(i.contains_nan) AS contains_nan,
                bool_and(i.min_value IS NOT NULL AND i.max_value IS NOT NULL OR i.null_count = i.value_count) AS known,
-               CASE WHEN n.is_number THEN min(CASE WHEN n.is_number THEN i.min_value::numeric END)::text
+               CASE WHEN t.is_number THEN min(CASE WHEN t.is_number THEN i.min_value::numeric END)::text
                     ELSE min(i.min_value COLLATE "C") END AS min_value,
-               CASE WHEN n.is_number THEN max(CASE WHEN n.is_number THEN i.max_value::numeric END)::text
+               CASE WHEN t.is_number THEN max(CASE WHEN t.is_number THEN i.max_value::numeric END)::text
                     ELSE max(i.max_value COLLATE "C") END AS max_value
-        FROM incoming i
-        JOIN public.ducklake_column c
-          ON c.catalog_id = p_catalog_id AND c.table_id = i.table_id AND c.column_id = i.column_id AND c.end_snapshot IS NULL
-        CROSS JOIN LATERAL (SELECT lakefork.is_number(c.column_type) AS is_number) n
-        GROUP BY i.table_id, i.column_id, n.is_number
-    )
-    INSERT INTO public.ducklake_table_column_stats AS s
-        (catalog_id, table_id, column_id, contains_null, contains_nan, min_value, max_value)
-    SELECT p_catalog_id, table_id, column_id, contains_null, contains_nan,
-           CASE WHEN known THEN min_value END, CASE WHEN known THEN max_value END
-    FROM bounds
+        FROM jsonb_to_recordset(p_stats) AS i
+            (table_id bigint, column_id bigint, null_count bigint, value_count bigint, contains_nan boolean, min_value text, max_value text)
+        CROSS JOIN LATERAL (
+            SELECT lakefork.is_number(c.column_type) AS is_number FROM public.ducklake_column c
+            WHERE c.catalog_id = p_catalog_id AND c.table_id = lakefork.resolve_id(i.table_id, p_first_catalog_id)
+              AND c.column_id = i.column_id AND c.end_snapshot IS NULL LIMIT 1) t
+        GROUP BY 1, 2, 3
+    ) n
+    LEFT JOIN LATERAL (
+        SELECT * FROM public.ducklake_table_column_stats s
+        WHERE s.catalog_id = p_catalog_id AND s.table_id = n.table_id AND s.column_id = n.column_id LIMIT 1) s ON true
+    CROSS JOIN LATERAL (
+        SELECT coalesce(s.contains_null, false) OR n.contains_null AS contains_null,
+               CASE WHEN s.contains_nan IS NULL THEN n.contains_nan ELSE s.contains_nan OR coalesce(n.contains_nan, false) END AS contains_nan,
+               CASE WHEN NOT n.known THEN NULL WHEN s.table_id IS NULL THEN n.min_value WHEN n.min_value IS NULL THEN s.min_value
+                    ELSE lakefork.lower_bound(s.min_value, n.min_value, n.is_number) END AS min_value,
+               CASE WHEN NOT n.known THEN NULL WHEN s.table_id IS NULL THEN n.max_value WHEN n.max_value IS NULL THEN s.max_value
+                    ELSE lakefork.upper_bound(s.max_value, n.max_value, n.is_number) END AS max_value
+    ) w
+    WHERE s.table_id IS NULL
+       OR (s.contains_null, s.contains_nan, s.min_value, s.max_value) IS DISTINCT FROM (w.contains_null, w.contains_nan, w.min_value, w.max_value)
     ON CONFLICT (catalog_id, table_id, column_id) DO UPDATE SET
-        contains_null = s.contains_null OR excluded.contains_null,
-        contains_nan = coalesce(s.contains_nan OR excluded.contains_nan, s.contains_nan, excluded.contains_nan),
-        min_value = lakefork.lower_bound(s.min_value, excluded.min_value, (SELECT is_number FROM bounds b WHERE (b.table_id, b.column_id) = (s.table_id, s.column_id))),
-        max_value = lakefork.upper_bound(s.max_value, excluded.max_value, (SELECT is_number FROM bounds b WHERE (b.table_id, b.column_id) = (s.table_id, s.column_id)))
-$$;
+        contains_null = excluded.contains_null, contains_nan = excluded.contains_nan,
+        min_value = excluded.min_value, max_value = excluded.max_value;
+END $$;
+
+-- Whether that would change anything. Bounds only ever widen, so a 'no' from before the commit's lock stays true.
+CREATE FUNCTION lakefork.widens_table_column_stats(p_catalog_id bigint, p_stats jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN p_stats IS NOT NULL AND EXISTS (
+        SELECT FROM jsonb_to_recordset(p_stats) AS i
+            (table_id bigint, column_id bigint, null_count bigint, value_count bigint, contains_nan boolean, min_value text, max_value text)
+        LEFT JOIN LATERAL (
+            SELECT s.*, lakefork.is_number(c.column_type) AS is_number
+            FROM public.ducklake_table_column_stats s
+            JOIN public.ducklake_column c ON c.catalog_id = p_catalog_id AND c.table_id = i.table_id AND c.column_id = i.column_id AND c.end_snapshot IS NULL
+            WHERE s.catalog_id = p_catalog_id AND s.table_id = i.table_id AND s.column_id = i.column_id LIMIT 1) s ON true
+        WHERE s.table_id IS NULL
+           OR (i.null_count > 0 AND NOT s.contains_null) OR (i.contains_nan AND s.contains_nan IS NOT TRUE) OR (NOT i.contains_nan AND s.contains_nan IS NULL)
+           OR (i.min_value IS NULL AND s.min_value IS NOT NULL AND i.null_count IS DISTINCT FROM i.value_count)
+           OR (i.max_value IS NULL AND s.max_value IS NOT NULL AND i.null_count IS DISTINCT FROM i.value_count)
+           OR CASE WHEN s.is_number THEN i.min_value::numeric < s.min_value::numeric OR i.max_value::numeric > s.max_value::numeric
+                   ELSE i.min_value COLLATE "C" < s.min_value OR i.max_value COLLATE "C" > s.max_value END);
+END $$;
 
 -- What the commit relies on must still be as it was at its base snapshot.
 --   {"tables": [ids]}  the definition of these tables      {"files": [ids]}  the set of files of these tables
@@ -289,9 +334,41 @@ BEGIN
       AND NOT EXISTS (SELECT FROM public.ducklake_view l WHERE l.catalog_id = p_catalog_id AND l.view_id = o.object_id AND l.end_snapshot IS NULL);
 END $$;
 
+-- The entity tables that a commit names, parents first.
+CREATE FUNCTION lakefork.entities_of(p_new jsonb, p_ended jsonb) RETURNS text[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    entities text[];
+    unknown text;
+BEGIN
+    SELECT array_agg(k ORDER BY e.rank, k), string_agg(k, ', ') FILTER (WHERE e.entity IS NULL) INTO entities, unknown
+    FROM (SELECT jsonb_object_keys(p_new) UNION SELECT jsonb_object_keys(p_ended)) keys (k)
+    LEFT JOIN lakefork.entity e ON e.entity = k;
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION 'a commit cannot change %', unknown USING ERRCODE = 'LFV01';
+    END IF;
+    RETURN coalesce(entities, '{}');
+END $$;
+
+-- Whether a change of these is a change of definitions, and so makes a new schema version.
+CREATE FUNCTION lakefork.redefines(p_entities text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT NOT p_entities <@ '{ducklake_data_file,ducklake_delete_file,ducklake_file_column_stats,ducklake_file_partition_value,ducklake_column_mapping,ducklake_name_mapping,ducklake_inlined_data_tables}'::text[]
+$$;
+
+-- The tables whose definition a commit changes.
+CREATE FUNCTION lakefork.defined_tables(p_catalog_id bigint, p_first_catalog_id bigint, p_new jsonb, p_ended jsonb) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(DISTINCT t.table_id), '{}')
+    FROM lakefork.entity e
+    CROSS JOIN LATERAL (SELECT jsonb_array_elements(p_new -> e.entity) UNION ALL SELECT jsonb_array_elements(p_ended -> e.entity)) r (v)
+    JOIN public.ducklake_table t ON t.catalog_id = p_catalog_id AND t.table_id = lakefork.resolve_id((v ->> e.defines_table)::bigint, p_first_catalog_id)
+    WHERE e.defines_table IS NOT NULL
+$$;
+
 -- changes_made, in the words that DuckLake uses.
 CREATE FUNCTION lakefork.describe_changes(
-    p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
+    p_catalog_id bigint, p_first_catalog_id bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
 ) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -300,19 +377,22 @@ DECLARE
 BEGIN
     IF p_new ?| '{ducklake_schema,ducklake_table,ducklake_view,ducklake_macro}'
        OR p_ended ?| '{ducklake_schema,ducklake_table,ducklake_view,ducklake_macro}' OR p_defined_tables <> '{}' THEN
-        words := lakefork.describe_definitions(p_catalog_id, p_first_catalog_id, p_catalog_ids, p_new, p_ended, p_defined_tables);
+        words := lakefork.describe_definitions(p_catalog_id, p_first_catalog_id, p_new, p_ended, p_defined_tables);
     END IF;
-    IF p_new ?| '{ducklake_data_file,ducklake_delete_file}' OR p_ended ?| '{ducklake_data_file,ducklake_delete_file}' THEN
+    IF p_new ? 'ducklake_data_file' AND NOT p_new ? 'ducklake_delete_file' AND p_ended = '{}' THEN
+        SELECT array_agg(DISTINCT 'inserted_into_table:' || lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id))
+        INTO file_words FROM jsonb_array_elements(p_new -> 'ducklake_data_file') v;
+    ELSIF p_new ?| '{ducklake_data_file,ducklake_delete_file}' OR p_ended ?| '{ducklake_data_file,ducklake_delete_file}' THEN
         SELECT array_agg(CASE WHEN added AND removed THEN 'compacted_table:' WHEN added THEN 'inserted_into_table:'
                               ELSE 'deleted_from_table:' END || table_id ORDER BY table_id)
         INTO file_words
         FROM (
             SELECT table_id, bool_or(added) AS added, bool_or(NOT added) AS removed
             FROM (
-                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids) AS table_id, true AS added
+                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id) AS table_id, true AS added
                 FROM jsonb_array_elements(p_new -> 'ducklake_data_file') v
                 UNION ALL
-                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id, p_catalog_ids), false
+                SELECT lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id), false
                 FROM jsonb_array_elements(p_new -> 'ducklake_delete_file') v
                 UNION ALL
                 SELECT f.table_id, false FROM jsonb_to_recordset(p_ended -> 'ducklake_data_file') AS r (data_file_id bigint)
@@ -331,15 +411,15 @@ CREATE FUNCTION lakefork.quoted(p_name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT '"' || replace(p_name, '"', '""') || '"' $$;
 
 CREATE FUNCTION lakefork.describe_definitions(
-    p_catalog_id bigint, p_first_catalog_id bigint, p_catalog_ids bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
+    p_catalog_id bigint, p_first_catalog_id bigint, p_new jsonb, p_ended jsonb, p_defined_tables bigint[]
 ) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     WITH objects (kind, entity, id_column, name_column) AS (
         VALUES ('schema', 'ducklake_schema', 'schema_id', 'schema_name'), ('table', 'ducklake_table', 'table_id', 'table_name'),
                ('view', 'ducklake_view', 'view_id', 'view_name'), ('macro', 'ducklake_macro', 'macro_id', 'macro_name')
     ), added AS (
-        SELECT o.kind, lakefork.resolve_id((v ->> o.id_column)::bigint, p_first_catalog_id, p_catalog_ids) AS id, v ->> o.name_column AS name,
-               lakefork.resolve_id((v ->> 'schema_id')::bigint, p_first_catalog_id, p_catalog_ids) AS schema_id
+        SELECT o.kind, lakefork.resolve_id((v ->> o.id_column)::bigint, p_first_catalog_id) AS id, v ->> o.name_column AS name,
+               lakefork.resolve_id((v ->> 'schema_id')::bigint, p_first_catalog_id) AS schema_id
         FROM objects o, jsonb_array_elements(p_new -> o.entity) v
     ), removed AS (
         SELECT o.kind, (v ->> o.id_column)::bigint AS id FROM objects o, jsonb_array_elements(p_ended -> o.entity) v
@@ -371,90 +451,67 @@ CREATE FUNCTION lakefork.commit(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    newest public.ducklake_snapshot;
-    seen lakefork.commit_key;
     added jsonb := coalesce(p_changes -> 'new', '{}');
     ended jsonb := coalesce(p_changes -> 'end', '{}');
     new_catalog_ids bigint := coalesce((p_changes ->> 'catalog_ids')::bigint, 0);
     new_file_ids bigint := coalesce((p_changes ->> 'file_ids')::bigint, 0);
-    todo lakefork.entity[] := lakefork.entities_of(added, ended);
-    e lakefork.entity;
-    next_snapshot bigint;
+    -- As much as possible before the lock, which all commits queue for.
+    entities text[] := lakefork.entities_of(added, ended);
+    redefines boolean := lakefork.redefines(entities);
+    widens boolean := lakefork.widens_table_column_stats(p_catalog_id, added -> 'ducklake_file_column_stats');
+    words text := CASE WHEN new_catalog_ids = 0 AND NOT redefines THEN lakefork.describe_changes(p_catalog_id, 0, added, ended, '{}') END;
+    found_state record;
+    newest public.ducklake_snapshot;
     new_schema_version bigint;
     defined_tables bigint[] := '{}';
+    entity text;
+    ignored text;
 BEGIN
-    newest := lakefork.begin_commit();
-    IF p_commit_key IS NOT NULL THEN
-        SELECT * INTO seen FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key;
-        IF FOUND THEN
-            RETURN QUERY SELECT seen.snapshot_id, seen.schema_version, seen.first_catalog_id, seen.first_file_id, true;
-            RETURN;
-        END IF;
-    END IF;
-    PERFORM FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL;
-    IF NOT FOUND THEN
+    ignored := lakefork.lock_commits();
+    SELECT s AS newest, k AS seen,
+           EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) AS catalog_is_live,
+           EXISTS (SELECT FROM public.ducklake_snapshot b WHERE b.snapshot_id = p_base_snapshot) AS base_exists
+    INTO found_state
+    FROM (SELECT * FROM public.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) s
+    LEFT JOIN lakefork.commit_key k ON k.commit_key = p_commit_key;
+    newest := found_state.newest;
+    IF found_state.seen IS NOT NULL THEN
+        RETURN QUERY SELECT k.snapshot_id, k.schema_version, k.first_catalog_id, k.first_file_id, true
+                     FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key;
+        RETURN;
+    ELSIF NOT found_state.catalog_is_live THEN
         RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
-    END IF;
-    PERFORM FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_base_snapshot;
-    IF NOT FOUND THEN
+    ELSIF NOT found_state.base_exists THEN
         RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base_snapshot USING ERRCODE = 'LFN01';
-    END IF;
-    IF p_changes ? 'requires' THEN
+    ELSIF p_changes ? 'requires' THEN
         PERFORM lakefork.check_requirements(p_catalog_id, p_base_snapshot, p_changes -> 'requires');
     END IF;
 
-    next_snapshot := newest.snapshot_id + 1;
-    new_schema_version := newest.schema_version;
-    FOREACH e IN ARRAY todo LOOP
-        EXECUTE format('SELECT lakefork.apply_%s($1, $2, $3, $4, $5, $6, $7, $8, $9)', e.entity)
-        USING p_catalog_id, p_base_snapshot, next_snapshot, newest.next_catalog_id, new_catalog_ids, newest.next_file_id, new_file_ids,
-              added -> e.entity, ended -> e.entity;
-        IF e.defines_table IS NOT NULL OR e.id_counter = 'catalog' THEN
-            new_schema_version := newest.schema_version + 1;
-        END IF;
-        IF e.defines_table IS NOT NULL THEN
-            defined_tables := defined_tables || ARRAY(
-                SELECT lakefork.resolve_id((v ->> e.defines_table)::bigint, newest.next_catalog_id, new_catalog_ids)
-                FROM (SELECT jsonb_array_elements(added -> e.entity) UNION ALL SELECT jsonb_array_elements(ended -> e.entity)) r (v)
-                WHERE v ->> e.defines_table IS NOT NULL);
-        END IF;
+    snapshot_id := newest.snapshot_id + 1;
+    FOREACH entity IN ARRAY entities LOOP
+        ignored := lakefork.apply_entity(entity, p_catalog_id, p_base_snapshot, snapshot_id, newest.next_catalog_id, new_catalog_ids,
+                                         newest.next_file_id, new_file_ids, added -> entity, ended -> entity);
     END LOOP;
-    IF added ? 'ducklake_file_column_stats' THEN
-        PERFORM lakefork.widen_table_column_stats(p_catalog_id, newest.next_catalog_id, new_catalog_ids, added -> 'ducklake_file_column_stats');
+    IF widens THEN
+        PERFORM lakefork.widen_table_column_stats(p_catalog_id, newest.next_catalog_id, added -> 'ducklake_file_column_stats');
     END IF;
     IF ended <> '{}' THEN
-        PERFORM lakefork.end_children(p_catalog_id, next_snapshot, ARRAY(SELECT jsonb_object_keys(ended)));
+        PERFORM lakefork.end_children(p_catalog_id, snapshot_id, ARRAY(SELECT jsonb_object_keys(ended)));
     END IF;
-    IF defined_tables <> '{}' THEN
-        SELECT coalesce(array_agg(DISTINCT t.table_id), '{}') INTO defined_tables
-        FROM public.ducklake_table t WHERE t.catalog_id = p_catalog_id AND t.table_id = ANY (defined_tables);
+    new_schema_version := newest.schema_version + redefines::integer;
+    IF redefines THEN
+        defined_tables := lakefork.defined_tables(p_catalog_id, newest.next_catalog_id, added, ended);
         INSERT INTO public.ducklake_schema_versions (catalog_id, begin_snapshot, schema_version, table_id)
-        SELECT p_catalog_id, next_snapshot, new_schema_version, t FROM unnest(defined_tables) t;
+        SELECT p_catalog_id, newest.snapshot_id + 1, new_schema_version, t FROM unnest(defined_tables) t;
     END IF;
-    PERFORM lakefork.add_snapshot(newest, p_catalog_id, new_catalog_ids, new_file_ids, new_schema_version,
-        lakefork.describe_changes(p_catalog_id, newest.next_catalog_id, new_catalog_ids, added, ended, defined_tables),
-        p_author, p_message, p_extra);
-    IF p_commit_key IS NOT NULL THEN
-        INSERT INTO lakefork.commit_key
-        VALUES (p_commit_key, p_catalog_id, next_snapshot, new_schema_version, newest.next_catalog_id, newest.next_file_id, clock_timestamp());
+    IF words IS NULL THEN
+        words := lakefork.describe_changes(p_catalog_id, newest.next_catalog_id, added, ended, defined_tables);
     END IF;
-    RETURN QUERY SELECT next_snapshot, new_schema_version, newest.next_catalog_id, newest.next_file_id, false;
-END $$;
-
--- The entities that a commit touches, parents first.
-CREATE FUNCTION lakefork.entities_of(p_new jsonb, p_ended jsonb) RETURNS lakefork.entity[]
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    touched lakefork.entity[];
-    unknown text;
-BEGIN
-    SELECT coalesce(array_agg(e ORDER BY e.rank, e.entity), '{}') INTO touched
-    FROM lakefork.entity e WHERE p_new ? e.entity OR p_ended ? e.entity;
-    SELECT k INTO unknown
-    FROM (SELECT jsonb_object_keys(p_new) UNION SELECT jsonb_object_keys(p_ended)) keys (k)
-    WHERE k NOT IN (SELECT (unnest(touched)).entity) LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION '% is not a table that a commit can change', unknown USING ERRCODE = 'LFV01';
-    END IF;
-    RETURN touched;
+    ignored := lakefork.add_snapshot(newest, p_catalog_id, new_catalog_ids, new_file_ids, new_schema_version, words,
+                                     p_author, p_message, p_extra, p_commit_key);
+    schema_version := new_schema_version;
+    first_catalog_id := newest.next_catalog_id;
+    first_file_id := newest.next_file_id;
+    replayed := false;
+    RETURN NEXT;
 END $$;
