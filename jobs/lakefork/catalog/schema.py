@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import psycopg
-
 from lakefork.catalog.connection import Connection, found_version
 from lakefork.errors import SetupError
 from lakefork.settings import PROJECT
@@ -12,12 +10,12 @@ SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
 
 
 def read_script(path: Path = SCHEMA_FILE) -> str:
-    """The script as Postgres takes it: `\\ir` replaced by the file, other psql commands left out."""
+    """The script for one transaction of the caller: `\\ir` replaced by the file, psql's and BEGIN and COMMIT left out."""
     lines = []
     for line in path.read_text().splitlines():
         if line.startswith("\\ir "):
             lines.append(read_script(path.parent / line.removeprefix("\\ir ").strip()))
-        elif not line.startswith("\\"):
+        elif not line.startswith("\\") and line not in ("BEGIN;", "COMMIT;"):
             lines.append(line)
     return "\n".join(lines)
 
@@ -31,11 +29,8 @@ def init_catalog(connection: Connection) -> None:
         raise SetupError(
             f"this database is not empty (it has {table}): Lakefork is set up only in an empty one; nothing was changed"
         )
-    try:
+    with connection.transaction():
         connection.execute(read_script())
-    except psycopg.Error:
-        connection.rollback()
-        raise
 
 
 def _any_table(connection: Connection) -> str | None:

@@ -1,0 +1,148 @@
+"""The lakefork command. Heavy imports stay inside the commands, so that --help answers at once."""
+
+import argparse
+import getpass
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lakefork.errors import LakeforkError
+
+
+def main() -> NoReturn:
+    arguments = _parser().parse_args()
+    try:
+        code = arguments.run(arguments)
+    except LakeforkError as error:
+        print(f"lakefork: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("lakefork: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        code = 141
+    sys.exit(code or 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lakefork", description="A lakehouse for very many tenants; `make help` starts the whole stack."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    db = commands.add_parser("db", help="the embedded Postgres")
+    db.add_argument("action", choices=["start", "stop", "url"], help="url prints the DSN, with its password")
+    db.set_defaults(run=_db)
+
+    init = commands.add_parser("init", help="set up the catalog in an empty database, and a first catalog")
+    init.add_argument("--catalog", default="main", help="name of the first catalog (default: main)")
+    init.add_argument("--data-path", help="where its files go (default: data/<catalog> in LAKEFORK_HOME)")
+    init.set_defaults(run=_init)
+
+    status = commands.add_parser("status", help="catalogs, tables, files, bytes and last runs")
+    status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.set_defaults(run=_status)
+
+    run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
+    run.add_argument("job", metavar="JOB", help="e.g. catalog_fsck")
+    run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
+    run.set_defaults(run=_run)
+
+    dump = commands.add_parser("dump", help="write the whole catalog into a new DuckDB file")
+    dump.add_argument("file", type=Path, metavar="FILE")
+    dump.set_defaults(run=_dump)
+
+    stack = commands.add_parser("stack", help="the laptop stack: Postgres and Airflow (make run, up, down)")
+    stack.add_argument("action", choices=["run", "up", "down"])
+    stack.set_defaults(run=_stack)
+    return parser
+
+
+def _db(arguments: argparse.Namespace) -> int:
+    from lakefork.embedded.postgres import EmbeddedPostgres
+    from lakefork.settings import load_settings
+
+    settings = load_settings()
+    if settings.dsn is not None:
+        if arguments.action == "url":
+            print(settings.dsn)
+            return 0
+        print("lakefork: LAKEFORK_DSN is set, so that Postgres is used and the embedded one is left alone")
+        return 0
+    postgres = EmbeddedPostgres(settings)
+    if arguments.action == "start":
+        postgres.start()
+        print(f"Postgres is running; its data is in {settings.home / 'postgres'}, `lakefork db url` prints the DSN")
+    elif arguments.action == "stop":
+        print("Postgres is stopped" if postgres.stop() else "Postgres was not running")
+    else:
+        print(postgres.url())
+    return 0
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.catalogs import create_catalog
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.schema import init_catalog
+    from lakefork.embedded.database import database_url
+    from lakefork.settings import load_settings
+
+    settings = load_settings()
+    data_path = arguments.data_path or str(settings.home / "data" / arguments.catalog)
+    if "://" not in data_path:
+        data_path = str(Path(data_path).absolute())
+    with connect(database_url(settings), check_version=False) as connection, connection.transaction():
+        init_catalog(connection)
+        catalog = create_catalog(connection, arguments.catalog, data_path, author=getpass.getuser())
+    print(f"catalog {catalog.name} is ready; its files go to {catalog.data_path}")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.status import read_status
+    from lakefork.embedded.database import database_url
+    from lakefork.settings import load_settings
+
+    with connect(database_url(load_settings())) as connection:
+        status = read_status(connection)
+    print(json.dumps(status.as_json()) if arguments.json else status.as_text())
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from lakefork.embedded.database import database_url
+    from lakefork.params import parse_params
+    from lakefork.settings import load_settings
+    from lakefork.spark.submit import submit_command, submit_environment
+
+    settings = load_settings()
+    parse_params(arguments.job, arguments.params)
+    environment = {**os.environ, **submit_environment(database_url(settings), settings.spark.master)}
+    command = submit_command(settings, arguments.job, ["--params", arguments.params])
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _dump(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.dump import dump_catalog
+    from lakefork.embedded.database import database_url
+    from lakefork.settings import load_settings
+
+    copied = dump_catalog(database_url(load_settings()), arguments.file)
+    print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
+    return 0
+
+
+def _stack(arguments: argparse.Namespace) -> int:
+    from lakefork.embedded import stack
+    from lakefork.settings import load_settings
+
+    actions: dict[str, Any] = {"run": stack.run, "up": stack.up, "down": stack.down}
+    return int(actions[arguments.action](load_settings()))
+
+
+if __name__ == "__main__":
+    main()

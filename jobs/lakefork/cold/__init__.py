@@ -1,0 +1,1 @@
+"""The cold tier: Parquet batches and what their footers say."""

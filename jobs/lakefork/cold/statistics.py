@@ -1,0 +1,49 @@
+"""Column statistics as the catalog records them: bounds as text, in the form that DuckLake uses."""
+
+import datetime
+import math
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """min and max are None where they are not known, or where their text would not sort as they do."""
+
+    value_count: int
+    null_count: int
+    min_value: str | None
+    max_value: str | None
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What the catalog records of a batch. Columns are known by id, which renames do not change."""
+
+    size_bytes: int
+    footer_size: int
+    record_count: int
+    columns: dict[int, ColumnStatistics]
+
+
+def bound_text(value: Any) -> str | None:
+    """A bound as text; None when it has no text that keeps its order."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int | Decimal | uuid.UUID | str):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if isinstance(value, datetime.datetime):
+        zone = "" if value.tzinfo is None else "+00"
+        moment = value if value.tzinfo is None else value.astimezone(datetime.UTC)
+        return moment.replace(tzinfo=None).isoformat(sep=" ") + zone
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return None

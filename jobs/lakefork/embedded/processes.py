@@ -1,0 +1,61 @@
+"""Processes that can all be found again and stopped, even when the one that started them is gone."""
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from lakefork.embedded.home import write_private
+
+
+class ProcessSession:
+    """One session (in the sense of setsid) of processes; its id is kept in a file."""
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+
+    def start(self, command: list[str], environment: Mapping[str, str], cwd: Path, log: Path) -> psutil.Process:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+        leader = psutil.Process(process.pid)
+        write_private(self._record, json.dumps({"session": leader.pid, "created": leader.create_time()}))
+        return leader
+
+    def processes(self) -> list[psutil.Process]:
+        """All that still run, the leader or not."""
+        if not self._record.exists():
+            return []
+        record = json.loads(self._record.read_text())
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(record["session"]).create_time() != record["created"]:
+                return []  # the number was given to a stranger, which happens only when none of ours is left
+        return [process for process in psutil.process_iter() if _session_of(process.pid) == record["session"]]
+
+    def stop(self, patience_seconds: float = 15) -> int:
+        """Asks, waits, then kills; returns how many there were."""
+        found = self.processes()
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        psutil.wait_procs(found, timeout=patience_seconds)
+        while remaining := [process for process in self.processes() if process.status() != psutil.STATUS_ZOMBIE]:
+            for process in remaining:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(remaining, timeout=5)
+        self._record.unlink(missing_ok=True)
+        return len(found)
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None

@@ -1,0 +1,1 @@
+"""Planners: pure functions from facts to a plan. No I/O here."""

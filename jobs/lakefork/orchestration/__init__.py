@@ -1,0 +1,1 @@
+"""What the DAGs share. The only room that imports Airflow."""

@@ -1,0 +1,63 @@
+"""The task that runs a Lakefork job: a SparkSubmitOperator that knows where job, library and database are."""
+
+import json
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+from psycopg.conninfo import make_conninfo
+
+from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library
+
+DATABASE_CONNECTION = "lakefork"
+SPARK_CONNECTION = "spark_default"
+SPARK_POOL = "lakefork_spark"
+
+
+class LakeforkJobOperator(SparkSubmitOperator):
+    """Runs jobs/<job>.py with the run's params; returns the result that the job reported."""
+
+    def __init__(self, *, job: str, **arguments: Any) -> None:
+        super().__init__(
+            application=str(JOBS_DIR / f"{job}.py"),
+            name=f"{job} {{{{ run_id }}}}",
+            conn_id=SPARK_CONNECTION,
+            pool=SPARK_POOL,
+            conf=dict(CONF),
+            application_args=["--run-id", "{{ run_id }}", "--params", "{{ params | tojson }}"],
+            env_vars={"LAKEFORK_TRACE": "{{ dag.dag_id }}/{{ run_id }}/{{ task.task_id }}/{{ ti.try_number }}"},
+            **{"execution_timeout": timedelta(hours=6), **arguments},
+        )
+        self.job = job
+
+    def execute(self, context: Any) -> Any:
+        database = PostgresHook(postgres_conn_id=DATABASE_CONNECTION)
+        # Set here, after templates were rendered and stored: the DSN must appear nowhere.
+        secrets = {"LAKEFORK_DSN": _dsn(database), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+        self.env_vars = {**(self.env_vars or {}), **secrets}
+        self.py_files = str(packaged_library())
+        super().execute(context)
+        found = database.get_first(
+            "SELECT result FROM lakefork.job_run WHERE job = %s AND run_id = %s ORDER BY started_at DESC LIMIT 1",
+            parameters=(self.job, context["run_id"]),
+        )
+        result = found[0] if found else None
+        self.log.info("%s: %s", self.job, json.dumps(result))
+        return result
+
+
+def _dsn(database: PostgresHook) -> str:
+    connection = database.get_connection(DATABASE_CONNECTION)
+    parts = {
+        "host": connection.host,
+        "port": connection.port,
+        "user": connection.login,
+        "password": connection.password,
+        "dbname": connection.schema,
+        **connection.extra_dejson,
+    }
+    return make_conninfo("", **{key: value for key, value in parts.items() if value is not None})

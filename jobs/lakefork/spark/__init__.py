@@ -1,0 +1,1 @@
+"""Spark: submitting jobs, the frame every job runs in, and the runners of plans."""

@@ -1,0 +1,170 @@
+"""The frame every job runs in: parse, lease, run, result line, metrics row, exit code."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.jobs import (
+    JobRun,
+    Lease,
+    Usage,
+    beat_job,
+    finish_job,
+    release_lease,
+    renew_lease,
+    start_job,
+    take_lease,
+)
+from lakefork.errors import JobFailedError, LakeforkError, LeaseLostError, SetupError
+from lakefork.params import JobParams, parse_params
+from lakefork.settings import Settings, load_settings
+from lakefork.spark.usage import UsageMeter
+from lakefork.storage import StorageOptions
+
+Params = TypeVar("Params", bound=JobParams)
+SAMPLE_SECONDS = 1.0
+
+
+@dataclass
+class JobContext:
+    """What a job gets to work with."""
+
+    run: JobRun
+    settings: Settings
+    dsn: str
+    connection: Connection
+    lease: Lease
+    lease_lost: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def storage(self) -> StorageOptions:
+        return StorageOptions(self.settings.storage.s3_endpoint, self.settings.storage.s3_region)
+
+    def progress(self, line: str) -> None:
+        print(f"{self.run.job}: {line}", flush=True)  # noqa: T201 - the task log is made of these
+
+    def check_lease(self) -> None:
+        """To be called before anything that changes or deletes."""
+        if self.lease_lost.is_set():
+            raise LeaseLostError(f"{self.run.job} lost its lease on {self.lease.name}: it stops here")
+        renew_lease(self.connection, self.lease)
+
+
+def run_job(params_class: type[Params], action: Callable[[JobContext, Params], dict[str, Any]]) -> NoReturn:
+    """The main function of every jobs/*.py; ends the process."""
+    arguments = _parse_arguments()
+    try:
+        params = parse_params(params_class.job, arguments.params)
+        assert isinstance(params, params_class)  # noqa: S101 - parse_params looks it up by the same name
+        result = _run(params, arguments, action)
+    except LakeforkError as error:
+        _fail(params_class.job, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        _fail(params_class.job, f"{type(error).__name__}: {_first_line(error)}")
+    print(json.dumps(result), flush=True)  # noqa: T201 - the contract: one JSON line, last on stdout
+    _exit(0)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--params", default="{}", help="the parameters as one JSON object")
+    parser.add_argument("--run-id", default=f"cli__{time.strftime('%Y%m%dT%H%M%S')}_{uuid.uuid4().hex[:8]}")
+    return parser.parse_args()
+
+
+def _run(params: Params, arguments: argparse.Namespace, action: Callable[[JobContext, Params], dict[str, Any]]) -> dict[str, Any]:
+    settings = load_settings()
+    if settings.dsn is None:
+        raise SetupError("LAKEFORK_DSN is not set: start jobs with `lakefork run` or through Airflow")
+    job_id = f"{params.job}/{arguments.run_id}/{uuid.uuid4().hex[:8]}"
+    run = JobRun(job_id, params.job, arguments.run_id, os.environ.get("LAKEFORK_TRACE", "cli"), settings.node_id)
+    started = time.monotonic()
+    with connect(settings.dsn) as connection:
+        lease = take_lease(connection, params.lease_name(), job_id, settings.jobs.lease_seconds)
+        start_job(connection, run, params.model_dump(mode="json"))
+        context = JobContext(run, settings, settings.dsn, connection, lease)
+        with contextlib.ExitStack() as stack:
+            meter = stack.enter_context(_Heartbeat(context))
+            stack.callback(release_lease, connection, lease)
+            try:
+                counts = action(context, params)
+            except BaseException as error:
+                failed = error.result if isinstance(error, JobFailedError) else None
+                finish_job(connection, run, meter.usage, result=failed, error=_first_line(error))
+                raise
+            usage = meter.usage
+            result = {
+                "run_id": run.run_id,
+                "job": run.job,
+                **counts,
+                "seconds": round(time.monotonic() - started, 3),
+                "peak_memory_mb": usage.peak_memory_mb,
+            }
+            finish_job(connection, run, usage, result=result, error=None)
+            return result
+
+
+class _Heartbeat:
+    """Renews the lease and reports usage from a thread with a connection of its own."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._meter = UsageMeter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self.usage = self._meter.sample()
+
+    def __enter__(self) -> "_Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        context = self._context
+        interval = context.lease.seconds / 4
+        next_report = time.monotonic()
+        try:
+            with connect(context.dsn, check_version=False) as connection:
+                while not self._stop.wait(SAMPLE_SECONDS):
+                    self.usage = self._meter.sample()
+                    if time.monotonic() >= next_report:
+                        next_report = time.monotonic() + interval
+                        renew_lease(connection, context.lease)
+                        beat_job(connection, context.run, self.usage)
+        except Exception as error:
+            context.lease_lost.set()
+            context.progress(f"the heartbeat stopped: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _fail(job: str, message: str) -> NoReturn:
+    print(f"{job} failed: {message}", file=sys.stderr, flush=True)  # noqa: T201 - the one line that matters, last
+    _exit(1)
+
+
+def _exit(code: int) -> NoReturn:
+    """Leaves at once: an orderly stop of Spark's gateway takes a second and can outlive a lost JVM."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+__all__ = ["JobContext", "Usage", "run_job"]
