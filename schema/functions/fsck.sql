@@ -103,8 +103,8 @@ LANGUAGE sql STABLE AS $$
     UNION ALL
     SELECT 'path', m.scope_id, 'data path ' || m.value, 'it overlaps that of catalog ' || o.scope_id || ': ' || o.value
     FROM public.ducklake_metadata m
-    JOIN public.ducklake_metadata o ON o.key = 'data_path' AND o.scope = 'catalog' AND o.scope_id <> m.scope_id
-     AND o.value COLLATE "C" = ANY (ARRAY(SELECT lakefork.path_and_parents(m.value)))
+    CROSS JOIN LATERAL lakefork.path_and_parents(m.value) above
+    JOIN public.ducklake_metadata o ON o.key = 'data_path' AND o.scope = 'catalog' AND o.scope_id <> m.scope_id AND o.value COLLATE "C" = above
     WHERE m.key = 'data_path' AND m.scope = 'catalog' AND (p_catalog_id IS NULL OR m.scope_id = p_catalog_id)
 $$;
 

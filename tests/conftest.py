@@ -1,0 +1,79 @@
+"""One Postgres for the whole suite; each test gets a database of its own, copied from a template with the schema."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.schema import init_catalog
+from lakefork.embedded.postgres import EmbeddedPostgres
+from lakefork.settings import PostgresSettings, Settings
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def make_settings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Settings]:
+    """Settings with a home of their own, independent of the developer's environment."""
+
+    def make(**changes: object) -> Settings:
+        home = tmp_path_factory.mktemp("home")
+        return Settings.model_construct(**{**dict(Settings()), "dsn": None, "home": home, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def postgres(make_settings: Callable[..., Settings]) -> Iterator[str]:
+    """The server's DSN. fsync is off: the machine does not lose power in the middle of a test."""
+    settings = make_settings(postgres=PostgresSettings(max_connections=150))
+    server = EmbeddedPostgres(settings, server_options={"fsync": "off", "max_wal_size": "4GB"})
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def template(postgres: str) -> str:
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE template_lakefork")
+    with connect(in_database(postgres, "template_lakefork"), check_version=False) as connection:
+        init_catalog(connection)
+    return "template_lakefork"
+
+
+@pytest.fixture
+def empty_dsn(postgres: str) -> Iterator[str]:
+    yield from _fresh_database(postgres, "template1")
+
+
+@pytest.fixture
+def dsn(postgres: str, template: str) -> Iterator[str]:
+    yield from _fresh_database(postgres, template)
+
+
+@pytest.fixture
+def connection(dsn: str) -> Iterator[Connection]:
+    with connect(dsn) as connection:
+        yield connection
+
+
+def in_database(dsn: str, name: str) -> str:
+    return f"{dsn.rpartition('/')[0]}/{name}"
+
+
+def _fresh_database(postgres: str, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield in_database(postgres, name)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    return path

@@ -1,0 +1,109 @@
+"""Small builders of catalogs, tables and files for tests."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg.rows import tuple_row
+from pyarrow import fs
+
+from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
+from lakefork.catalog.commits import Changes, Committed, commit
+from lakefork.catalog.connection import Connection
+from lakefork.cold.batch import write_batch
+
+COLUMNS = (("id", "int64"), ("name", "varchar"), ("amount", "float64"), ("level", "int32"), ("day", "date"))
+
+
+@dataclass(frozen=True)
+class Table:
+    catalog: Catalog
+    schema_id: int
+    table_id: int
+
+
+def make_catalog(connection: Connection, name: str = "main", data_path: str | None = None) -> Catalog:
+    return create_catalog(connection, name, data_path or f"/lake/{name}")
+
+
+def make_table(connection: Connection, catalog: Catalog, name: str = "t", namespace: str = "app") -> Table:
+    changes = Changes()
+    found = connection.execute(
+        "SELECT schema_id FROM lakefork.visible_schema(%s) WHERE schema_name = %s", (catalog.catalog_id, namespace)
+    ).fetchone()
+    schema_id = found["schema_id"] if found else changes.new_id()
+    table_id = changes.new_id()
+    if not found:
+        changes.add(
+            "ducklake_schema", schema_id=schema_id, schema_name=namespace, path=namespace, path_is_relative=True
+        )
+    changes.add(
+        "ducklake_table", table_id=table_id, schema_id=schema_id, table_name=name, path=name, path_is_relative=True
+    )
+    for column_id, (column, kind) in enumerate(COLUMNS, 1):
+        add_column(changes, table_id, column_id, column, kind)
+    done = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
+    return Table(catalog, done.resolved_id(schema_id) if not found else schema_id, done.resolved_id(table_id))
+
+
+def add_column(changes: Changes, table_id: int, column_id: int, name: str, kind: str) -> None:
+    changes.add(
+        "ducklake_column", table_id=table_id, column_id=column_id, column_order=column_id, column_name=name,
+        column_type=kind, nulls_allowed=True,
+    )  # fmt: skip
+
+
+def file_changes(table: Table, path: str, *, rows: int = 10, size: int = 1000, low: int = 1, high: int = 9) -> Changes:
+    """One file with statistics of five columns."""
+    changes = Changes()
+    file_id = changes.new_file_id()
+    changes.add(
+        "ducklake_data_file", data_file_id=file_id, table_id=table.table_id, path=path, path_is_relative=True,
+        record_count=rows, file_size_bytes=size, footer_size=100,
+    )  # fmt: skip
+    for column_id in range(1, 6):
+        changes.add(
+            "ducklake_file_column_stats", data_file_id=file_id, table_id=table.table_id, column_id=column_id,
+            value_count=rows, null_count=0, min_value=str(low), max_value=str(high),
+        )  # fmt: skip
+    return changes
+
+
+def add_file(connection: Connection, table: Table, path: str = "shared/batch-0.parquet", **facts: Any) -> Committed:
+    base = newest_snapshot(connection)
+    return commit(connection, table.catalog.catalog_id, base, file_changes(table, path, **facts))
+
+
+def add_real_file(connection: Connection, table: Table, name: str, rows: int = 100, filesystem: Any = None) -> str:
+    """Writes a real batch below the catalog's data path and commits it; returns its path."""
+    filesystem = filesystem or fs.LocalFileSystem()
+    path = f"{table.catalog.data_path.removeprefix('s3://')}/app/t/{name}"
+    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+    content = pa.table({"id": pa.array(range(rows), pa.int64()), "name": [f"n{row:05}" for row in range(rows)]})
+    facts = write_batch(filesystem, path, content, {"id": 1, "name": 2})
+    changes = Changes()
+    file_id = changes.new_file_id()
+    changes.add(
+        "ducklake_data_file", data_file_id=file_id, table_id=table.table_id, path=name, path_is_relative=True,
+        record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
+    )  # fmt: skip
+    for column_id, column in facts.columns.items():
+        changes.add(
+            "ducklake_file_column_stats", data_file_id=file_id, table_id=table.table_id, column_id=column_id,
+            **vars(column),
+        )  # fmt: skip
+    commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)
+    return path
+
+
+def files_at(connection: Connection, table: Table, snapshot: int | None = None) -> list[str]:
+    rows = connection.execute(
+        "SELECT path FROM lakefork.visible_data_file(%s, %s) WHERE table_id = %s ORDER BY data_file_id",
+        (table.catalog.catalog_id, snapshot, table.table_id),
+    )
+    return [row["path"] for row in rows]
+
+
+def rows_of(connection: Connection, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query, parameters).fetchall()
