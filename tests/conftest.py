@@ -67,7 +67,7 @@ def in_database(dsn: str, name: str) -> str:
 def _fresh_database(postgres: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         yield in_database(postgres, name)
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -123,7 +123,12 @@ def _run(arguments: argparse.Namespace) -> int:
     parse_params(arguments.job, arguments.params)
     environment = {**os.environ, **submit_environment(database_url(settings), settings.spark.master)}
     command = submit_command(settings, arguments.job, ["--params", arguments.params])
-    return subprocess.run(command, env=environment, check=False).returncode
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            # Spark merges a driver's two streams into one; the reason of a failure belongs on stderr.
+            failed = line.startswith(f"{arguments.job} failed: ")
+            print(line, end="", file=sys.stderr if failed else sys.stdout, flush=True)
+    return process.returncode
 
 
 def _dump(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 from lakefork.errors import SetupError
@@ -15,9 +16,7 @@ def prepare_home(home: Path, min_free_mb: int) -> Path:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
-        probe = home / f".probe-{os.getpid()}"
-        probe.write_text("")
-        probe.unlink()
+        tempfile.TemporaryFile(dir=home).close()
     except OSError as error:
         raise SetupError(
             f"LAKEFORK_HOME {home} cannot be written ({error.strerror}): set it to a directory of yours"

@@ -1,0 +1,65 @@
+"""The lakefork command: help at once, one line for each mistake."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lake import rows_of
+
+from lakefork.catalog.connection import connect
+
+LAKEFORK = Path(sys.executable).parent / "lakefork"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
+    return subprocess.run([LAKEFORK, *arguments], env={**clean, **environment}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["db", "--help"], ["init", "--help"]])
+def test_help_answers_within_a_second(arguments: list[str]) -> None:
+    started = time.perf_counter()
+    done = run(*arguments)
+    assert done.returncode == 0 and done.stdout.startswith("usage: lakefork")
+    assert time.perf_counter() - started < 1
+
+
+def test_init_sets_up_catalog_and_first_tenant_or_nothing(empty_dsn: str, tmp_path: Path) -> None:
+    refused = run("init", "--catalog", "not ok", LAKEFORK_DSN=empty_dsn)
+    assert refused.returncode == 1
+    assert "catalog name 'not ok' is not well formed" in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert "run `lakefork init` first" in run("status", LAKEFORK_DSN=empty_dsn).stderr
+    done = run("init", "--data-path", str(tmp_path / "lake"), LAKEFORK_DSN=empty_dsn)
+    assert (done.returncode, done.stdout) == (0, f"catalog main is ready; its files go to {tmp_path}/lake\n")
+    again = run("init", LAKEFORK_DSN=empty_dsn)
+    assert again.returncode == 1 and "holds a Lakefork catalog already" in again.stderr
+    with connect(empty_dsn) as connection:
+        assert rows_of(connection, "SELECT catalog_name, data_path FROM system.catalogs") == [("main", f"{tmp_path}/lake")]
+
+
+@pytest.mark.parametrize("command", [["status"], ["dump", "x.duckdb"], ["run", "catalog_fsck"]])
+def test_every_command_checks_the_version(empty_dsn: str, command: list[str], tmp_path: Path) -> None:
+    done = run(*command, LAKEFORK_DSN=empty_dsn)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("this database holds no Lakefork catalog: run `lakefork init` first")
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_database_the_way_to_one_is_named(tmp_path: Path) -> None:
+    done = run("status", LAKEFORK_HOME=str(tmp_path / "home"))
+    assert done.returncode == 1
+    assert done.stderr == "lakefork: the embedded Postgres is not running: start it with `lakefork db start`\n"
+
+
+def test_a_wrong_setting_is_one_line(tmp_path: Path) -> None:
+    done = run("status", LAKEFORK_SPARK__MEMORY="1g")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith("lakefork: setting spark.memory is not known")
+
+
+def test_db_url_is_that_of_the_environment_when_set() -> None:
+    done = run("db", "url", LAKEFORK_DSN="postgresql://somewhere/db")
+    assert done.stdout == "postgresql://somewhere/db\n"

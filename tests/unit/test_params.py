@@ -1,0 +1,51 @@
+"""Job parameters: what is accepted, and the sentence for what is not."""
+
+import json
+
+import pytest
+
+from lakefork.errors import InvalidInputError
+from lakefork.params import JOBS, CatalogFsckParams, parse_params
+
+
+def test_empty_parameters_are_the_defaults() -> None:
+    assert parse_params("catalog_fsck", "") == parse_params("catalog_fsck", "{}") == CatalogFsckParams()
+
+
+def test_parameters_survive_a_round_trip() -> None:
+    params = CatalogFsckParams(catalog="main", deep=True)
+    assert parse_params("catalog_fsck", params.model_dump_json()) == params
+    assert parse_params("catalog_fsck", '{"catalog": null, "deep": false}') == CatalogFsckParams()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"catalgo": "x"}', "catalog_fsck: there is no parameter 'catalgo'; parameters: catalog, deep"),
+        ('{"deep": "yes"}', "catalog_fsck: parameter 'deep' = 'yes': Input should be a valid boolean"),
+        ('{"deep": 1}', "catalog_fsck: parameter 'deep' = 1: Input should be a valid boolean"),
+        ('{"catalog": 7}', "catalog_fsck: parameter 'catalog' = 7: Input should be a valid string"),
+        ('{"catalog": "a b"}', "catalog_fsck: parameter 'catalog' = 'a b': String should match pattern"),
+        ("[]", "catalog_fsck: parameters must be one JSON object"),
+        ("{", "catalog_fsck: parameters must be one JSON object"),
+    ],
+)
+def test_mistakes_name_the_field(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_params("catalog_fsck", text)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_job_lists_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError, match="there is no job 'fsck'; jobs: catalog_fsck"):
+        parse_params("fsck", "{}")
+
+
+@pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
+def test_every_field_has_a_description_and_a_lease_can_be_named(params) -> None:
+    for name, field in params.model_fields.items():
+        assert field.description and field.description.endswith("."), name
+    optional = all(not field.is_required() for field in params.model_fields.values())
+    assert not optional or params().lease_name().startswith(f"{params.job}/")
+    assert json.dumps(params.model_json_schema())

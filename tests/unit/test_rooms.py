@@ -1,0 +1,84 @@
+"""Imports point down (docs/decisions.md), and light commands stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).parents[2] / "jobs"
+LIBRARY = JOBS / "lakefork"
+BASE = {"settings", "errors", "params", "seqid", "queries"}
+MAY_IMPORT = {
+    "settings": {"errors"},
+    "errors": set(),
+    "queries": set(),
+    "params": {"errors"},
+    "catalog": BASE,
+    "hot": BASE,
+    "storage": BASE,
+    "cold": BASE | {"storage"},
+    "maintenance": {"errors", "params", "cold.statistics"},
+    "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
+    "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
+    "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
+    "orchestration": BASE | {"spark.submit"},
+    "embedded": BASE | {"catalog", "storage", "cold"},
+    "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "embedded"},
+}
+HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}
+
+
+def _imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} if node.module != "lakefork" else {f"lakefork.{alias.name}" for alias in node.names}
+    return found
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
+
+
+MODULES = sorted(path for path in LIBRARY.rglob("*.py") if path != LIBRARY / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(LIBRARY)))
+def test_a_room_imports_only_rooms_below_it(path: Path) -> None:
+    room = _room(path)
+    for module in _imports(path):
+        if module.startswith("lakefork."):
+            target = module.removeprefix("lakefork.")
+            allowed = MAY_IMPORT[room] | {room}
+            assert any(target == name or target.startswith(f"{name}.") for name in allowed), f"{room} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(LIBRARY)))
+def test_only_orchestration_imports_airflow(path: Path) -> None:
+    if _room(path) != "orchestration":
+        assert not any(module.split(".")[0] == "airflow" for module in _imports(path))
+
+
+@pytest.mark.parametrize("path", sorted((JOBS.parent / "dags").glob("*.py")), ids=lambda path: path.name)
+def test_dags_import_only_what_is_cheap(path: Path) -> None:
+    for module in _imports(path):
+        assert module.startswith(("lakefork.orchestration", "lakefork.params", "airflow.sdk", "datetime")), module
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import lakefork.cli"], ["-c", "import lakefork.spark.submit"]])
+def test_light_modules_import_nothing_heavy(arguments: list[str]) -> None:
+    code = arguments[1] + f"; import sys; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_planners_do_no_io() -> None:
+    forbidden = {"psycopg", "pyarrow", "pyspark", "os", "pathlib", "subprocess", "socket"}
+    for path in (LIBRARY / "maintenance").glob("*.py"):
+        assert not {module.split(".")[0] for module in _imports(path)} & forbidden, path.name
