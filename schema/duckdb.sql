@@ -350,6 +350,7 @@ CREATE TABLE lakefork.job_run (
     finished_at    TIMESTAMPTZ,
     result         JSON,
     error          VARCHAR,
+    retryable      BOOLEAN,                -- whether doing the same again can succeed
     peak_memory_mb BIGINT,
     cpu_seconds    DOUBLE,
     node_id        VARCHAR NOT NULL

@@ -408,13 +408,14 @@ CREATE TABLE lakefork.job_run (
     finished_at    TIMESTAMPTZ,
     result         JSONB,
     error          VARCHAR,
+    retryable      BOOLEAN,                -- whether doing the same again can succeed
     peak_memory_mb BIGINT,
     cpu_seconds    DOUBLE PRECISION,
     node_id        VARCHAR NOT NULL,
     CHECK (status IN ('running', 'completed', 'failed'))
 );
 CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
-CREATE INDEX job_run_run_id ON lakefork.job_run (run_id, job);
+CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 
 \ir functions/entities.sql
 \ir functions/snapshots.sql

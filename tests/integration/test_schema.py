@@ -122,7 +122,7 @@ def test_a_dump_reads_back_equal(connection: Connection, dsn: str, tmp_path: Pat
     add_file(connection, table)
     connection.execute(
         "INSERT INTO lakefork.job_run VALUES ('j', 'job', 'r', 'cli', '{\"a\": [1, null]}', 'running', now(), now(), "
-        "NULL, NULL, NULL, 5, 1.5, 'node')"
+        "NULL, NULL, NULL, NULL, 5, 1.5, 'node')"
     )
     copied = dump_catalog(dsn, tmp_path / "dump.duckdb")
     with duckdb.connect(str(tmp_path / "dump.duckdb"), read_only=True) as duck:

@@ -44,7 +44,13 @@ def beat_job(connection: Connection, run: JobRun, usage: Usage) -> None:
 
 
 def finish_job(
-    connection: Connection, run: JobRun, usage: Usage, *, result: dict[str, Any] | None, error: str | None
+    connection: Connection,
+    run: JobRun,
+    usage: Usage,
+    *,
+    result: dict[str, Any] | None,
+    error: str | None = None,
+    retryable: bool | None = None,
 ) -> None:
     connection.execute(
         _SQL["finish_job"],
@@ -53,6 +59,7 @@ def finish_job(
             "status": "failed" if error else "completed",
             "result": None if result is None else Jsonb(result),
             "error": error,
+            "retryable": retryable,
             **vars(usage),
         },
     )

@@ -21,7 +21,7 @@ WHERE job_id = %(job_id)s;
 
 -- finish_job: a run reports how it ended
 UPDATE lakefork.job_run
-SET status = %(status)s, finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(), result = %(result)s, error = %(error)s,
+SET status = %(status)s, finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(), result = %(result)s, error = %(error)s, retryable = %(retryable)s,
     peak_memory_mb = %(peak_memory_mb)s, cpu_seconds = %(cpu_seconds)s
 WHERE job_id = %(job_id)s;
 

@@ -1,4 +1,4 @@
-"""Airflow standalone on the same Postgres: its own role and schema, 127.0.0.1, a generated login."""
+"""Airflow on the same Postgres: its own role and schema, 127.0.0.1, a generated login."""
 
 import base64
 import hashlib
@@ -52,8 +52,8 @@ class EmbeddedAirflow:
         port = kept_port(self._settings.home, "airflow", self._settings.airflow.port)
         self._create_role()
         write_private(self.home / "passwords.json", json.dumps({USER: self.password}))
-        airflow = Path(sys.executable).parent / "airflow"
-        self.session.start([str(airflow), "standalone"], self._environment(port), self.home, self.log)
+        services = [sys.executable, "-m", "lakefork.embedded.airflow_services"]
+        self.session.start(services, self._environment(port), self.home, self.log)
         return self.wait_until_ready(progress)
 
     def wait_until_ready(self, progress: Callable[[str], None]) -> "AirflowClient":
@@ -156,12 +156,13 @@ class AirflowClient:
     """The few calls of Airflow's REST API that the stack needs."""
 
     def __init__(self, url: str, password: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=20, trust_env=False)
+        self._url = url
         self._password = password
+        self._headers: dict[str, str] = {}
 
     def missing_components(self) -> list[str]:
         try:
-            health = self._http.get("/api/v2/monitor/health").json()
+            health = self._request("GET", "/api/v2/monitor/health").json()
         except (httpx.HTTPError, ValueError):
             return ["api server"]
         return [name for name in COMPONENTS if (health.get(name) or {}).get("status") != "healthy"]
@@ -199,13 +200,16 @@ class AirflowClient:
         return json.loads(value) if isinstance(value, str) else (value or {})
 
     def _call(self, method: str, path: str, *, missing_is_ok: bool = False, **arguments: Any) -> Any:
-        if "Authorization" not in self._http.headers:
-            answer = self._http.post("/auth/token", json={"username": USER, "password": self._password})
+        if not self._headers:
+            answer = self._request("POST", "/auth/token", json={"username": USER, "password": self._password})
             answer.raise_for_status()
-            self._http.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
-        answer = self._http.request(method, path, **arguments)
+            self._headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        answer = self._request(method, path, **arguments)
         if answer.status_code == httpx.codes.NOT_FOUND and missing_is_ok:
             return None
         if answer.is_error:
             raise SetupError(f"Airflow refused {method} {path}: {answer.status_code} {answer.text[:300]}")
         return answer.json() if answer.content else {}
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        return httpx.request(method, self._url + path, headers=self._headers, timeout=20, trust_env=False, **arguments)

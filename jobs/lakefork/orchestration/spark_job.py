@@ -1,6 +1,5 @@
 """The task that runs a Lakefork job: a SparkSubmitOperator that knows where job, library and database are."""
 
-import json
 import os
 import sys
 from datetime import timedelta
@@ -8,6 +7,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.sdk.exceptions import AirflowFailException
 
 from psycopg.conninfo import make_conninfo
 
@@ -40,14 +40,24 @@ class LakeforkJobOperator(SparkSubmitOperator):
         secrets = {"LAKEFORK_DSN": _dsn(database), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
         self.env_vars = {**(self.env_vars or {}), **secrets}
         self.py_files = str(packaged_library())
-        super().execute(context)
-        found = database.get_first(
-            "SELECT result FROM lakefork.job_run WHERE job = %s AND run_id = %s ORDER BY started_at DESC LIMIT 1",
-            parameters=(self.job, context["run_id"]),
+        try:
+            super().execute(context)
+        except Exception as error:
+            report = self._report(database)
+            if report is None or report["retryable"]:
+                raise
+            # Doing the same again would fail again; and this line is the one that matters.
+            raise AirflowFailException(f"{self.job} failed: {report['error']}") from error
+        report = self._report(database)
+        return report["result"] if report else None
+
+    def _report(self, database: PostgresHook) -> dict[str, Any] | None:
+        """What this attempt of the job said of itself."""
+        row = database.get_first(
+            "SELECT result, error, retryable FROM lakefork.job_run WHERE trace = %s ORDER BY started_at DESC LIMIT 1",
+            parameters=(self.env_vars["LAKEFORK_TRACE"],),
         )
-        result = found[0] if found else None
-        self.log.info("%s: %s", self.job, json.dumps(result))
-        return result
+        return dict(zip(("result", "error", "retryable"), row, strict=True)) if row else None
 
 
 def _dsn(database: PostgresHook) -> str:

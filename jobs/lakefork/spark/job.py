@@ -101,7 +101,10 @@ def _run(params: Params, arguments: argparse.Namespace, action: Callable[[JobCon
                 counts = action(context, params)
             except BaseException as error:
                 failed = error.result if isinstance(error, JobFailedError) else None
-                finish_job(connection, run, meter.usage, result=failed, error=_first_line(error))
+                retryable = error.retryable if isinstance(error, LakeforkError) else True
+                finish_job(
+                    connection, run, meter.usage, result=failed, error=_first_line(error), retryable=retryable
+                )
                 raise
             usage = meter.usage
             result = {
@@ -111,7 +114,7 @@ def _run(params: Params, arguments: argparse.Namespace, action: Callable[[JobCon
                 "seconds": round(time.monotonic() - started, 3),
                 "peak_memory_mb": usage.peak_memory_mb,
             }
-            finish_job(connection, run, usage, result=result, error=None)
+            finish_job(connection, run, usage, result=result)
             return result
 
 

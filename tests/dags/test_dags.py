@@ -1,0 +1,78 @@
+"""Policy for every DAG: it loads, explains itself, has safe defaults, and its form agrees with its job."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import ParamValidationError
+
+from lakefork.orchestration.params import trigger_form
+from lakefork.orchestration.spark_job import LakeforkJobOperator
+from lakefork.params import JOBS, parse_params
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def bag() -> DagBag:
+    return DagBag(str(ROOT / "dags"), load_op_links=False)
+
+
+def test_all_dags_load_quickly_and_are_those_of_the_jobs(bag: DagBag) -> None:
+    assert bag.import_errors == {}
+    assert set(bag.dags) == set(JOBS) == {path.stem for path in (ROOT / "dags").glob("*.py")}
+    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == set(JOBS)
+    started = time.perf_counter()
+    DagBag(str(ROOT / "dags"), load_op_links=False)
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_a_dag_explains_itself(bag: DagBag, dag_id: str) -> None:
+    dag = bag.dags[dag_id]
+    for word in ("**When:**", "**Params:**", "**When it fails:**"):
+        assert word in dag.doc_md, word
+    assert dag.description and "lakefork" in dag.tags
+    assert len(dag.description) < 100
+
+
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_a_dag_has_safe_defaults(bag: DagBag, dag_id: str) -> None:
+    dag = bag.dags[dag_id]
+    assert dag.catchup is False and dag.max_active_runs == 1
+    for task in dag.tasks:
+        assert task.owner == "lakefork"
+        assert task.retries >= 1 and task.retry_exponential_backoff
+        if isinstance(task, LakeforkJobOperator):
+            assert task.pool == "lakefork_spark"
+            assert task.execution_timeout is not None
+            assert Path(task.application).is_file()
+            assert all(isinstance(argument, str) for argument in task.application_args)
+
+
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_the_form_agrees_with_the_job(bag: DagBag, dag_id: str) -> None:
+    dag = bag.dags[dag_id]
+    fields = JOBS[dag_id].model_fields
+    assert set(dag.params) == set(fields)
+    for name, field in fields.items():
+        assert dag.params.get_param(name).description == field.description
+    if not any(field.is_required() for field in fields.values()):
+        assert parse_params(dag_id, json.dumps(dag.params.dump())) == JOBS[dag_id]()
+
+
+def test_the_form_refuses_what_the_job_refuses() -> None:
+    form = trigger_form(JOBS["catalog_fsck"])
+    assert form["catalog"].resolve("main") == "main"
+    assert form["catalog"].resolve(None) is None
+    assert form["deep"].resolve(True) is True
+    for name, value in [("catalog", "a b"), ("catalog", 7), ("deep", "yes"), ("deep", None)]:
+        with pytest.raises(ParamValidationError):
+            form[name].resolve(value)
+
+
+def test_the_first_scheduled_run_is_the_next_one(bag: DagBag) -> None:
+    """A newcomer's stack must not begin with runs that were due before it existed."""
+    assert all(dag.start_date is None for dag in bag.dags.values())

@@ -1,0 +1,148 @@
+"""The real thing: Postgres, Airflow's scheduler and Spark, started and stopped as a newcomer does it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import psycopg
+import pytest
+
+from lakefork.catalog.connection import connect
+from lakefork.embedded.airflow import AirflowClient
+from lakefork.errors import JobFailedError, SetupError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+LAKEFORK = Path(sys.executable).parent / "lakefork"
+
+
+class Stack:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def lakefork(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEFORK_", "AIRFLOW"))}
+        return subprocess.run(
+            [LAKEFORK, *arguments], env={**clean, "LAKEFORK_HOME": str(self.home)}, capture_output=True, text=True,
+            timeout=400,
+        )  # fmt: skip
+
+    @property
+    def dsn(self) -> str:
+        return self.lakefork("db", "url").stdout.strip()
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in (self.home / "secrets").iterdir()}
+
+    @property
+    def client(self) -> AirflowClient:
+        port = json.loads((self.home / "ports.json").read_text())["airflow"]
+        return AirflowClient(f"http://127.0.0.1:{port}", self.secrets["airflow-login"])
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that still runs in this home, found without the stack's own book-keeping."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return str(self.home) in " ".join(process.cmdline()) or process.cwd().startswith(str(self.home))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+    def task_log(self, run_id: str) -> str:
+        (log,) = (self.home / "logs").glob(f"dag_id=*/run_id={run_id}/*/attempt=1.log")
+        return log.read_text()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("stack") / "home")
+    up = stack.lakefork("stack", "up")
+    assert up.returncode == 0, up.stdout + up.stderr
+    assert "Airflow:   0 s, waiting for" in up.stdout and "Airflow is up after" in up.stdout
+    assert f"login: admin / {stack.secrets['airflow-login']}" in up.stdout
+    yield stack
+    stack.lakefork("stack", "down")
+    assert stack.processes() == []
+
+
+def run_ids(stack: Stack) -> list[str]:
+    with connect(stack.dsn) as connection:
+        return [row["run_id"] for row in connection.execute("SELECT run_id FROM system.jobs ORDER BY start_time")]
+
+
+def test_a_dag_runs_through_the_scheduler_and_returns_its_result(stack: Stack) -> None:
+    lines: list[str] = []
+    result = stack.client.run_dag("catalog_fsck", {"deep": True, "catalog": "demo"}, lines.append)
+    assert (result["job"], result["files"], result["findings"], result["catalogs"]) == ("catalog_fsck", 3, 0, 1)
+    assert lines[-1].startswith("catalog_fsck: success after")
+    with connect(stack.dsn) as connection:
+        row = connection.execute("SELECT * FROM system.jobs WHERE run_id = %s", (result["run_id"],)).fetchone()
+    assert row is not None
+    assert (row["status"], row["parameters"]) == ("completed", {"deep": True, "catalog": "demo"})
+    assert row["trace"] == f"catalog_fsck/{result['run_id']}/catalog_fsck/1"
+    log = stack.task_log(result["run_id"])
+    assert "catalog_fsck: 3 of 3 file(s) checked" in log
+    assert not [name for name, secret in stack.secrets.items() if secret in log], "no secret in the task's log"
+
+
+def test_wrong_params_are_refused_by_the_form(stack: Stack) -> None:
+    for conf in ({"deep": "yes"}, {"catalog": "a b"}):
+        with pytest.raises(SetupError, match="Airflow refused POST .*: 400"):
+            stack.client.run_dag("catalog_fsck", conf, lambda _: None)
+
+
+def test_damage_fails_the_run_at_once_with_one_clear_line(stack: Stack) -> None:
+    victim = next((stack.home / "data/demo").rglob("batch-1.parquet"))
+    content = victim.read_bytes()
+    victim.unlink()
+    try:
+        with pytest.raises(JobFailedError):
+            stack.client.run_dag("catalog_fsck", {}, lambda _: None)
+    finally:
+        victim.write_bytes(content)
+    log = stack.task_log(run_ids(stack)[-1])
+    assert f"{victim}: it does not exist" in log
+    assert "catalog_fsck failed: 1 finding(s) in demo (1): 1× file; each is listed above" in log
+    assert "UP_FOR_RETRY" not in log
+
+
+def test_airflow_keeps_to_its_schema_its_address_and_its_login(stack: Stack) -> None:
+    with psycopg.connect(stack.dsn) as connection:
+        tables = dict(connection.execute("SELECT schemaname, count(*) FROM pg_tables GROUP BY 1").fetchall())
+        owners = connection.execute("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'airflow'").fetchall()
+        assert tables["airflow"] > 40 and owners == [("airflow",)]
+        assert connection.execute("SELECT to_regclass('public.dag_run')").fetchone() == (None,)
+    listening = {
+        connection.laddr.ip
+        for process in stack.processes()
+        for connection in process.net_connections("tcp")
+        if connection.status == "LISTEN"
+    }
+    assert listening and listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    url = f"http://127.0.0.1:{json.loads((stack.home / 'ports.json').read_text())['airflow']}"
+    assert httpx.get(f"{url}/api/v2/dags", trust_env=False).status_code == 401
+    assert httpx.post(f"{url}/auth/token", json={"username": "admin", "password": "x"}, trust_env=False).status_code == 401
+    arguments = " ".join(" ".join(process.cmdline()) for process in stack.processes())
+    assert not [name for name, secret in stack.secrets.items() if secret in arguments], "no secret in ps"
+
+
+def test_down_leaves_nothing_behind_even_after_a_crash(stack: Stack) -> None:
+    """Kills the parent of all Airflow processes with −9 first; what it leaves must be found all the same."""
+    session = json.loads((stack.home / "airflow.session").read_text())["session"]
+    os.kill(session, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(session)] if psutil.pid_exists(session) else [], timeout=5)
+    assert len(stack.processes()) > 3, "the crash left orphans"
+    down = stack.lakefork("stack", "down")
+    assert down.returncode == 0, down.stderr
+    assert stack.processes() == []
+    again = stack.lakefork("stack", "down")
+    assert (again.returncode, again.stdout) == (0, "nothing was running\n")
