@@ -1,8 +1,8 @@
 """
 ### catalog_fsck: is everything that the catalog says true?
 
-Checks the catalog's invariants in Postgres (counters, versions, parents, paths, snapshots, totals) and, spread over Spark,
-that every file it refers to exists with its recorded size. It changes nothing.
+Checks the catalog's invariants in Postgres (counters, versions, parents, paths, snapshots, totals) and, spread over
+Spark, that every file it refers to exists with its recorded size. It changes nothing.
 
 **When:** every night, and by hand whenever in doubt.
 
@@ -15,8 +15,8 @@ The run can be repeated at any time.
 
 from airflow.sdk import dag
 
-from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.orchestration.defaults import dag_defaults
+from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import CatalogFsckParams
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pyspark
 import pytest
-from lake import add_real_file, make_catalog, make_table
 
+from lake import add_real_file, make_catalog, make_table
 from lakefork.catalog.connection import Connection
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -27,7 +27,12 @@ def _start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
     }  # fmt: skip
     with log.open("wb") as output:
         return subprocess.Popen(
-            [SPARK_CLASS, *arguments], env=environment, cwd=log.parent, stdout=output, stderr=output, start_new_session=True
+            [SPARK_CLASS, *arguments],
+            env=environment,
+            cwd=log.parent,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
 
 
@@ -43,7 +48,18 @@ def _wait_for(log: Path, pattern: str, seconds: float = 60) -> str:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     logs = tmp_path_factory.mktemp("cluster")
     master_log = logs / "master.log"
-    processes = [_start(master_log, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")]
+    processes = [
+        _start(
+            master_log,
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--webui-port",
+            "0",
+        )
+    ]
     url = _wait_for(master_log, r"Starting Spark master at (spark://\S+)")
     for number in (1, 2):
         log = logs / f"worker-{number}.log"

@@ -96,7 +96,7 @@ def test_a_dag_runs_through_the_scheduler_and_returns_its_result(stack: Stack) -
 
 def test_wrong_params_are_refused_by_the_form(stack: Stack) -> None:
     for conf in ({"deep": "yes"}, {"catalog": "a b"}):
-        with pytest.raises(SetupError, match="Airflow refused POST .*: 400"):
+        with pytest.raises(SetupError, match=r"Airflow refused POST .*: 400"):
             stack.client.run_dag("catalog_fsck", conf, lambda _: None)
 
 
@@ -130,7 +130,9 @@ def test_airflow_keeps_to_its_schema_its_address_and_its_login(stack: Stack) -> 
     assert listening and listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     url = f"http://127.0.0.1:{json.loads((stack.home / 'ports.json').read_text())['airflow']}"
     assert httpx.get(f"{url}/api/v2/dags", trust_env=False).status_code == 401
-    assert httpx.post(f"{url}/auth/token", json={"username": "admin", "password": "x"}, trust_env=False).status_code == 401
+    assert (
+        httpx.post(f"{url}/auth/token", json={"username": "admin", "password": "x"}, trust_env=False).status_code == 401
+    )
     arguments = " ".join(" ".join(process.cmdline()) for process in stack.processes())
     assert not [name for name, secret in stack.secrets.items() if secret in arguments], "no secret in ps"
 

@@ -1,8 +1,8 @@
 """Catalogs are versions too: names, data paths, and the whole database at an earlier snapshot."""
 
 import pytest
-from lake import add_file, files_at, make_catalog, make_table, rows_of
 
+from lake import add_file, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import (
     create_catalog,
     drop_catalog,
@@ -83,7 +83,18 @@ def test_overlapping_buckets_are_refused(connection: Connection, path: str) -> N
 
 
 def test_neighbours_do_not_overlap(connection: Connection) -> None:
-    paths = ["/a/b", "/a/bc", "/a/b0", "/a/b-c", "/a/B", "/lake", "s3://bucket/a", "s3://bucket/ab", "s3://bucket2/a", "/s3/bucket/a"]
+    paths = [
+        "/a/b",
+        "/a/bc",
+        "/a/b0",
+        "/a/b-c",
+        "/a/B",
+        "/lake",
+        "s3://bucket/a",
+        "s3://bucket/ab",
+        "s3://bucket2/a",
+        "/s3/bucket/a",
+    ]
     for number, path in enumerate(paths):
         make_catalog(connection, f"c{number}", path)
     assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []

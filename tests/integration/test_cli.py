@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from lake import rows_of
 
+from lake import rows_of
 from lakefork.catalog.connection import connect
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
@@ -16,7 +16,9 @@ LAKEFORK = Path(sys.executable).parent / "lakefork"
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
-    return subprocess.run([LAKEFORK, *arguments], env={**clean, **environment}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [LAKEFORK, *arguments], env={**clean, **environment}, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["db", "--help"], ["init", "--help"]])
@@ -37,7 +39,9 @@ def test_init_sets_up_catalog_and_first_tenant_or_nothing(empty_dsn: str, tmp_pa
     again = run("init", LAKEFORK_DSN=empty_dsn)
     assert again.returncode == 1 and "holds a Lakefork catalog already" in again.stderr
     with connect(empty_dsn) as connection:
-        assert rows_of(connection, "SELECT catalog_name, data_path FROM system.catalogs") == [("main", f"{tmp_path}/lake")]
+        assert rows_of(connection, "SELECT catalog_name, data_path FROM system.catalogs") == [
+            ("main", f"{tmp_path}/lake")
+        ]
 
 
 @pytest.mark.parametrize("command", [["status"], ["dump", "x.duckdb"], ["run", "catalog_fsck"]])

@@ -2,8 +2,8 @@
 
 import psycopg
 import pytest
-from lake import add_column, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
+from lake import add_column, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import drop_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
@@ -46,7 +46,9 @@ def test_a_commit_writes_rows_statistics_and_totals_together(connection: Connect
     assert rows_of(connection, "SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats") == [
         (17, 17, 1059)
     ]
-    bounds = dict(rows_of(connection, "SELECT column_id, min_value || ' ' || max_value FROM ducklake_table_column_stats"))
+    bounds = dict(
+        rows_of(connection, "SELECT column_id, min_value || ' ' || max_value FROM ducklake_table_column_stats")
+    )
     assert bounds == {1: "-2 30", 2: "-2 7", 3: "-2 30", 4: "-2 30", 5: "-2 7"}, "numbers as numbers, text by bytes"
 
 
@@ -77,7 +79,9 @@ def test_table_bounds_hold_all_files_or_are_unknown(
             null_count=nulls, min_value=low, max_value=high,
         )  # fmt: skip
         commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)
-    assert rows_of(connection, "SELECT min_value, max_value, contains_null FROM ducklake_table_column_stats") == [expected]
+    assert rows_of(connection, "SELECT min_value, max_value, contains_null FROM ducklake_table_column_stats") == [
+        expected
+    ]
 
 
 def test_the_same_key_returns_the_first_result_and_writes_nothing(connection: Connection) -> None:
@@ -108,7 +112,9 @@ def test_changes_are_recorded_in_words(connection: Connection) -> None:
     changes.end("ducklake_table", table_id=table.table_id)
     commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
     drop_catalog(connection, catalog)
-    words = [row[0] for row in rows_of(connection, "SELECT changes_made FROM ducklake_snapshot_changes ORDER BY snapshot_id")]
+    words = [
+        row[0] for row in rows_of(connection, "SELECT changes_made FROM ducklake_snapshot_changes ORDER BY snapshot_id")
+    ]
     assert words == [
         "created_database",
         'created_catalog:"main"',
@@ -119,9 +125,9 @@ def test_changes_are_recorded_in_words(connection: Connection) -> None:
         f"dropped_table:{table.table_id}",
         f"dropped_catalog:{catalog.catalog_id}",
     ]
-    assert rows_of(connection, "SELECT author, commit_message FROM ducklake_snapshot_changes WHERE author IS NOT NULL") == [
-        ("ann", "drop day")
-    ]
+    assert rows_of(
+        connection, "SELECT author, commit_message FROM ducklake_snapshot_changes WHERE author IS NOT NULL"
+    ) == [("ann", "drop day")]
 
 
 def test_only_definitions_make_schema_versions(connection: Connection) -> None:
@@ -132,7 +138,8 @@ def test_only_definitions_make_schema_versions(connection: Connection) -> None:
     altered = commit(connection, table.catalog.catalog_id, made.snapshot_id, changes)
     assert altered.schema_version == made.schema_version + 1
     assert rows_of(
-        connection, "SELECT begin_snapshot, schema_version, table_id FROM ducklake_schema_versions ORDER BY 1 DESC LIMIT 1"
+        connection,
+        "SELECT begin_snapshot, schema_version, table_id FROM ducklake_schema_versions ORDER BY 1 DESC LIMIT 1",
     ) == [(altered.snapshot_id, altered.schema_version, table.table_id)]
     assert add_file(connection, table, "batch-1").schema_version == altered.schema_version
 
@@ -212,7 +219,13 @@ def test_dropping_a_table_ends_all_that_belongs_to_it(connection: Connection) ->
         changes.add("ducklake_column_tag", table_id=table.table_id, column_id=1, key="comment", value="key")
         partition = changes.new_id()
         changes.add("ducklake_partition_info", partition_id=partition, table_id=table.table_id)
-        changes.add("ducklake_partition_column", partition_id=partition, table_id=table.table_id, partition_key_index=0, column_id=1)
+        changes.add(
+            "ducklake_partition_column",
+            partition_id=partition,
+            table_id=table.table_id,
+            partition_key_index=0,
+            column_id=1,
+        )
         commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
     before = newest_snapshot(connection)
     changes = Changes()
@@ -245,7 +258,12 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
     changes.add("ducklake_schema", schema_id=table.schema_id, schema_name="new", path="app", path_is_relative=True)
     changes.end("ducklake_table", table_id=table.table_id)
     changes.add(
-        "ducklake_table", table_id=table.table_id, schema_id=table.schema_id, table_name="u", path="t", path_is_relative=True
+        "ducklake_table",
+        table_id=table.table_id,
+        schema_id=table.schema_id,
+        table_name="u",
+        path="t",
+        path_is_relative=True,
     )
     commit(connection, table.catalog.catalog_id, base, changes)
     names = "SELECT s.schema_name, t.table_name FROM lakefork.visible_schema(%s, %s) s JOIN lakefork.visible_table(%s, %s) t USING (schema_id)"

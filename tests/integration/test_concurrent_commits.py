@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import psycopg
 import pytest
-from lake import Table, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
+from lake import Table, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import commit
 from lakefork.catalog.connection import Connection, connect
@@ -47,9 +47,9 @@ def test_sixteen_writers_lose_nothing(dsn: str, connection: Connection, one_tabl
         mine = expected if one_table else {path for path in expected if path.startswith(f"w{writer}-")}
         found = files_at(connection, table)
         assert len(found) == len(mine) and set(found) == mine
-    assert rows_of(connection, "SELECT count(*), count(DISTINCT data_file_id), max(data_file_id) FROM ducklake_data_file") == [
-        (WRITERS * COMMITS, WRITERS * COMMITS, WRITERS * COMMITS - 1)
-    ]
+    assert rows_of(
+        connection, "SELECT count(*), count(DISTINCT data_file_id), max(data_file_id) FROM ducklake_data_file"
+    ) == [(WRITERS * COMMITS, WRITERS * COMMITS, WRITERS * COMMITS - 1)]
     starts = rows_of(connection, "SELECT catalog_id, table_id, row_id_start FROM ducklake_data_file")
     assert len(set(starts)) == len(starts), "row ids are not given out twice"
     assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []

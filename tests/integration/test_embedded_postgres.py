@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from lake import add_file, files_at, make_catalog, make_table, rows_of
 
+from lake import add_file, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded import home as home_module
@@ -53,7 +53,11 @@ def test_it_listens_on_loopback_only_with_a_password(server: EmbeddedPostgres, s
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o700
     secrets = list((settings.home / "secrets").iterdir())
     assert secrets and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in secrets)
-    hba = [line for line in (settings.home / "postgres/data/pg_hba.conf").read_text().splitlines() if line and line[0] != "#"]
+    hba = [
+        line
+        for line in (settings.home / "postgres/data/pg_hba.conf").read_text().splitlines()
+        if line and line[0] != "#"
+    ]
     assert all(line.split()[-1] == "scram-sha-256" for line in hba)
 
 
@@ -115,7 +119,7 @@ def test_an_unwritable_home_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = home_module.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(home_module.shutil, "disk_usage", lambda _: usage._replace(free=100 * 2**20))
-    with pytest.raises(SetupError, match="only 100 MB are free .* and 500 MB are needed"):
+    with pytest.raises(SetupError, match=r"only 100 MB are free .* and 500 MB are needed"):
         prepare_home(tmp_path / "home", 500)
 
 

@@ -1,8 +1,8 @@
 """Each kind of damage that can be planted in the catalog is found, by catalog and object."""
 
 import pytest
-from lake import add_file, make_catalog, make_table, rows_of
 
+from lake import add_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection
 
 DAMAGE = {
@@ -59,7 +59,10 @@ DAMAGE = {
     ),
     "a missing snapshot": ("DELETE FROM ducklake_snapshot WHERE snapshot_id = 2", {"snapshot"}),
     "a snapshot without changes": ("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 2", {"snapshot"}),
-    "wrong totals": ("UPDATE ducklake_table_stats SET record_count = record_count + 1 WHERE catalog_id = 1", {"totals"}),
+    "wrong totals": (
+        "UPDATE ducklake_table_stats SET record_count = record_count + 1 WHERE catalog_id = 1",
+        {"totals"},
+    ),
     "missing totals": ("DELETE FROM ducklake_table_stats WHERE catalog_id = 1", {"totals"}),
 }
 

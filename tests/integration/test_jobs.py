@@ -9,10 +9,10 @@ from pathlib import Path
 
 import boto3
 import pytest
-from lake import Table, add_real_file, make_catalog, make_table, rows_of
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from lake import Table, add_real_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection
 from lakefork.catalog.jobs import take_lease
 
@@ -45,7 +45,14 @@ def test_a_sound_lake_passes_and_the_result_is_the_last_line(connection: Connect
         connection,
         "SELECT job_type, run_id, trace, status, result, memory_used_mb, cpu_used_percent, error_message FROM system.jobs",
     )
-    assert (job_type, run_id, trace, status, kept, error) == ("catalog_fsck", result["run_id"], "cli", "completed", result, None)
+    assert (job_type, run_id, trace, status, kept, error) == (
+        "catalog_fsck",
+        result["run_id"],
+        "cli",
+        "completed",
+        result,
+        None,
+    )
     assert memory > 100 and cpu > 0
     shown = run_cli(dsn, "status", "--json")
     assert json.loads(shown.stdout)["catalogs"] == [
@@ -60,12 +67,16 @@ def test_damaged_files_are_listed_and_the_job_fails(connection: Connection, dsn:
     content = bytearray(paths[2].read_bytes())
     content[-20:] = b"\xff" * 20
     paths[2].write_bytes(content)
-    connection.execute("UPDATE ducklake_file_column_stats SET max_value = '98' WHERE data_file_id = 3 AND column_id = 1")
+    connection.execute(
+        "UPDATE ducklake_file_column_stats SET max_value = '98' WHERE data_file_id = 3 AND column_id = 1"
+    )
     done = run_cli(dsn, "run", "catalog_fsck", "--params", '{"deep": true, "catalog": "main"}')
     assert done.returncode == 1
     findings = [line for line in done.stdout.splitlines() if line.startswith("catalog_fsck: file: catalog main: ")]
     assert [line.split(": ")[3].split()[1] for line in findings] == ["0", "1", "2", "3"], done.stdout
-    for text, line in zip(("does not exist", "bytes, recorded", "not readable Parquet", "statistics of column 1"), findings, strict=True):
+    for text, line in zip(
+        ("does not exist", "bytes, recorded", "not readable Parquet", "statistics of column 1"), findings, strict=True
+    ):
         assert text in line
     assert done.stderr.strip().splitlines()[-1] == (
         "catalog_fsck failed: 4 finding(s) in main (4): 4× file; each is listed above"
@@ -80,7 +91,10 @@ def test_damaged_files_are_listed_and_the_job_fails(connection: Connection, dsn:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "catalog_fsck", "--params", '{"depe": true}'], "there is no parameter 'depe'; parameters: catalog, deep"),
+        (
+            ["run", "catalog_fsck", "--params", '{"depe": true}'],
+            "there is no parameter 'depe'; parameters: catalog, deep",
+        ),
         (["run", "nonsense"], "there is no job 'nonsense'; jobs: catalog_fsck"),
     ],
 )
@@ -122,7 +136,11 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}.items():
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test-secret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
         monkeypatch.setenv(name, value)
     yield f"http://{host}:{port}"
     server.stop()

@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
-from lake import add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
+from lake import add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
@@ -79,7 +79,10 @@ def test_commits_conflicts_drops_and_fsck_on_an_older_server(older_dsn: str, tmp
         commit(connection, table.catalog.catalog_id, base, changes)
         with pytest.raises(ConflictError):
             commit(connection, table.catalog.catalog_id, base, changes)
-        assert (files_at(connection, table), files_at(connection, table, base)) == (["merged"], ["shared/batch-0.parquet"])
+        assert (files_at(connection, table), files_at(connection, table, base)) == (
+            ["merged"],
+            ["shared/batch-0.parquet"],
+        )
         changes = Changes()
         changes.end("ducklake_table", table_id=table.table_id)
         commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lake import add_file, make_catalog, make_table, rows_of
 from psycopg.conninfo import conninfo_to_dict
 
+from lake import add_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.dump import DUCKDB_SCHEMA, catalog_tables, dump_catalog
 from lakefork.catalog.schema import SCHEMA_FILE, init_catalog
@@ -63,7 +63,9 @@ def test_the_required_indexes_are_there(connection: Connection) -> None:
     found = dict(rows_of(connection, "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"))
     assert set(found) >= REQUIRED_INDEXES
     live = [name for name, text in found.items() if "WHERE (end_snapshot IS NULL)" in text]
-    assert {"ducklake_catalog_live_name", "ducklake_table_live", "ducklake_column_live", "idx_data_file_live"} <= set(live)
+    assert {"ducklake_catalog_live_name", "ducklake_table_live", "ducklake_column_live", "idx_data_file_live"} <= set(
+        live
+    )
 
 
 def test_an_entity_is_described_for_every_table_with_a_catalog(connection: Connection) -> None:
@@ -95,7 +97,9 @@ def test_both_schema_files_hold_the_same_tables(connection: Connection) -> None:
         found = duck.execute(
             "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE NOT internal"
         ).fetchall()
-        duck_columns = {(schema, table, column): (_plain_type(kind), not null) for schema, table, column, kind, null in found}
+        duck_columns = {
+            (schema, table, column): (_plain_type(kind), not null) for schema, table, column, kind, null in found
+        }
         order = {row[0]: row[1] for row in duck.execute(
             "SELECT table_name, string_agg(column_name, ',' ORDER BY column_index) FROM duckdb_columns() WHERE NOT internal GROUP BY 1"
         ).fetchall()}  # fmt: skip
@@ -173,7 +177,9 @@ def test_init_refuses_a_database_that_is_not_empty_and_changes_nothing(empty_dsn
         connection.execute("CREATE TABLE precious (x int)")
         with pytest.raises(SetupError, match=r"not empty \(it has public.precious\)"):
             init_catalog(connection)
-        assert rows_of(connection, "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lakefork', 'system')") == [(0,)]
+        assert rows_of(connection, "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lakefork', 'system')") == [
+            (0,)
+        ]
     with connect(dsn) as connection, pytest.raises(SetupError, match="holds a Lakefork catalog already"):
         init_catalog(connection)
 

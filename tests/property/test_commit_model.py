@@ -7,8 +7,8 @@ import psycopg
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from lake import add_column, make_catalog, rows_of
 
+from lake import add_column, make_catalog, rows_of
 from lakefork.catalog.catalogs import Catalog, create_catalog, drop_catalog, newest_snapshot, rename_catalog
 from lakefork.catalog.commits import Changes, Committed, commit
 from lakefork.catalog.connection import connect
@@ -123,7 +123,12 @@ class CommitMachine(RuleBasedStateMachine):
         schema_id, table_id = changes.new_id(), changes.new_id()
         changes.add("ducklake_schema", schema_id=schema_id, schema_name=self._next(), path="s", path_is_relative=True)
         changes.add(
-            "ducklake_table", table_id=table_id, schema_id=schema_id, table_name="t", path=self._next(), path_is_relative=True
+            "ducklake_table",
+            table_id=table_id,
+            schema_id=schema_id,
+            table_name="t",
+            path=self._next(),
+            path_is_relative=True,
         )
         add_column(changes, table_id, 1, "id", "int64")
         done = self._commit(name, newest_snapshot(self.connection), changes, dying)
@@ -157,7 +162,13 @@ class CommitMachine(RuleBasedStateMachine):
     def replace_files(self, data: Any, dying: str) -> None:
         """Wins exactly if all replaced files are live and were visible at the base snapshot."""
         name, table = self._some_table(data)
-        ever = sorted({file for held in self.model.history.values() for file in held.get(name, {}).get(table, {}).get("files", {})})
+        ever = sorted(
+            {
+                file
+                for held in self.model.history.values()
+                for file in held.get(name, {}).get(table, {}).get("files", {})
+            }
+        )
         ended = data.draw(st.lists(st.sampled_from(ever), unique=True, max_size=3)) if ever else []
         base = self._base(data)
         changes = Changes()
@@ -217,7 +228,9 @@ class CommitMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def write_into_what_is_gone(self, data: Any) -> None:
         name = data.draw(st.sampled_from(sorted(self.catalogs)))
-        dropped = {table for held in self.model.history.values() for table in held.get(name, {})} - set(self.model.now[name])
+        dropped = {table for held in self.model.history.values() for table in held.get(name, {})} - set(
+            self.model.now[name]
+        )
         if not dropped:
             return
         changes = Changes()
@@ -259,14 +272,19 @@ class CommitMachine(RuleBasedStateMachine):
     def _read_catalog(self, catalog_id: int, snapshot: int | None) -> dict[int, Any]:
         tables = {
             table: {"columns": set(), "files": {}}
-            for (table,) in rows_of(self.connection, "SELECT table_id FROM lakefork.visible_table(%s, %s)", catalog_id, snapshot)
+            for (table,) in rows_of(
+                self.connection, "SELECT table_id FROM lakefork.visible_table(%s, %s)", catalog_id, snapshot
+            )
         }
         for table, column in rows_of(
             self.connection, "SELECT table_id, column_name FROM lakefork.visible_column(%s, %s)", catalog_id, snapshot
         ):
             tables[table]["columns"].add(column)
         for table, file, path in rows_of(
-            self.connection, "SELECT table_id, data_file_id, path FROM lakefork.visible_data_file(%s, %s)", catalog_id, snapshot
+            self.connection,
+            "SELECT table_id, data_file_id, path FROM lakefork.visible_data_file(%s, %s)",
+            catalog_id,
+            snapshot,
         ):
             tables[table]["files"][file] = path
         return tables
@@ -301,5 +319,3 @@ def test_commits_behave_like_the_model(dsn: str) -> None:
             suppress_health_check=list(HealthCheck), print_blob=True,
         ),
     )  # fmt: skip
-
-

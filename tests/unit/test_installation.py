@@ -1,8 +1,8 @@
 """What is pinned is what is installed."""
 
+import base64
 import hashlib
 import importlib.metadata as metadata
-import base64
 import re
 from pathlib import Path
 

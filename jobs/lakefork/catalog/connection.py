@@ -64,7 +64,8 @@ def describe_dsn(dsn: str) -> str:
         parts = conninfo_to_dict(dsn)
     except psycopg.Error:
         raise SetupError("LAKEFORK_DSN is neither postgresql://… nor a libpq connection string") from None
-    return f"{parts.get('host', 'the local socket')}:{parts.get('port', 5432)}/{parts.get('dbname', parts.get('user', ''))}"
+    host, port = parts.get("host", "the local socket"), parts.get("port", 5432)
+    return f"{host}:{port}/{parts.get('dbname', parts.get('user', ''))}"
 
 
 def require_version(connection: Connection) -> None:

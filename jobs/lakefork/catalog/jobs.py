@@ -74,7 +74,8 @@ def take_lease(connection: Connection, name: str, holder: str, seconds: float) -
 
 def _holder(connection: Connection, name: str) -> str:
     row = connection.execute(
-        "SELECT holder, to_char(acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since FROM lakefork.lease WHERE name = %s",
+        "SELECT holder, to_char(acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since "
+        "FROM lakefork.lease WHERE name = %s",
         (name,),
     ).fetchone()
     return f"{row['holder']} since {row['since']} UTC" if row else "another run"

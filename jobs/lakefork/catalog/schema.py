@@ -10,7 +10,7 @@ SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
 
 
 def read_script(path: Path = SCHEMA_FILE) -> str:
-    """The script for one transaction of the caller: `\\ir` replaced by the file, psql's and BEGIN and COMMIT left out."""
+    """The script for the caller's transaction: `\\ir` replaced by the file, other psql commands and COMMIT left out."""
     lines = []
     for line in path.read_text().splitlines():
         if line.startswith("\\ir "):
@@ -36,7 +36,8 @@ def init_catalog(connection: Connection) -> None:
 def _any_table(connection: Connection) -> str | None:
     """Something in the way; tables in schemas of their own, as Airflow's, are not."""
     row = connection.execute(
-        "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "SELECT format('%I.%I', n.nspname, c.relname) AS name "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname IN ('public', 'lakefork', 'system') AND c.relkind IN ('r', 'v', 'p', 'm') "
         "UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname IN ('lakefork', 'system') LIMIT 1"
     ).fetchone()

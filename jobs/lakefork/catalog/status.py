@@ -30,7 +30,8 @@ class Status:
         ]
         lines += ["", f"{'last runs':<24}{'status':<12}{'started (UTC)':<22}what it says"]
         lines += [
-            f"{job['job_type']:<24}{job['status']:<12}{job['start_time']:%Y-%m-%d %H:%M:%S}   {job['error_message'] or ''}"
+            f"{job['job_type']:<24}{job['status']:<12}{job['start_time']:%Y-%m-%d %H:%M:%S}   "
+            f"{job['error_message'] or ''}"
             for job in self.jobs
         ]
         return "\n".join(lines if self.jobs else [*lines, "(none yet)"])

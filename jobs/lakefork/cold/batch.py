@@ -13,9 +13,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 def write_batch(filesystem: Any, path: str, rows: pa.Table, column_ids: Mapping[str, int]) -> BatchFacts:
     """Writes a batch under its final name; the facts come from the written footer."""
-    schema = pa.schema(
-        [field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in rows.schema]
-    )
+    schema = pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in rows.schema])
     with filesystem.open_output_stream(path) as stream:
         pq.write_table(rows.cast(schema), stream, compression="zstd", write_page_index=True)
     return read_facts(filesystem, path)
@@ -33,9 +31,7 @@ def read_facts(filesystem: Any, path: str) -> BatchFacts:
 def _columns(metadata: Any, schema: pa.Schema) -> dict[int, ColumnStatistics]:
     """Statistics of the flat columns that carry a field id, over all row groups."""
     ids = {
-        field.name: int(field.metadata[FIELD_ID])
-        for field in schema
-        if field.metadata and FIELD_ID in field.metadata
+        field.name: int(field.metadata[FIELD_ID]) for field in schema if field.metadata and FIELD_ID in field.metadata
     }
     position = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     return {

@@ -82,7 +82,7 @@ class EmbeddedAirflow:
     def _create_role(self) -> None:
         """Airflow's tables live in the same database, in a schema that only its role uses."""
         password = kept_secret(self._settings.home, "airflow-database")
-        role, database = sql.Identifier(ROLE), sql.Identifier(conninfo_to_dict(self._dsn)["dbname"] or "")
+        role, database = sql.Identifier(ROLE), sql.Identifier(str(conninfo_to_dict(self._dsn)["dbname"]))
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone()
             verb = sql.SQL("ALTER" if known else "CREATE")

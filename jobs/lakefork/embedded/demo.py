@@ -15,7 +15,12 @@ from lakefork.errors import NotFoundError
 from lakefork.storage import StorageOptions, open_path
 
 CATALOG = "demo"
-COLUMNS = (("id", "int64", False), ("page", "varchar", True), ("viewed_at", "timestamptz", True), ("seconds", "float64", True))
+COLUMNS = (
+    ("id", "int64", False),
+    ("page", "varchar", True),
+    ("viewed_at", "timestamptz", True),
+    ("seconds", "float64", True),
+)
 BATCHES = 3
 ROWS = 10_000
 
@@ -37,7 +42,12 @@ def _create_table(connection: Connection, catalog: Catalog) -> int:
     schema_id, table_id = changes.new_id(), changes.new_id()
     changes.add("ducklake_schema", schema_id=schema_id, schema_name="web", path="web", path_is_relative=True)
     changes.add(
-        "ducklake_table", table_id=table_id, schema_id=schema_id, table_name="views", path="views", path_is_relative=True
+        "ducklake_table",
+        table_id=table_id,
+        schema_id=schema_id,
+        table_name="views",
+        path="views",
+        path_is_relative=True,
     )
     for column_id, (name, kind, nullable) in enumerate(COLUMNS, 1):
         changes.add(
@@ -64,7 +74,9 @@ def _add_batch(connection: Connection, catalog: Catalog, table_id: int, number: 
         record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
     )  # fmt: skip
     for column_id, column in facts.columns.items():
-        changes.add("ducklake_file_column_stats", data_file_id=file_id, table_id=table_id, column_id=column_id, **vars(column))
+        changes.add(
+            "ducklake_file_column_stats", data_file_id=file_id, table_id=table_id, column_id=column_id, **vars(column)
+        )
     commit(
         connection, catalog.catalog_id, newest_snapshot(connection), changes, author="demo",
         message=f"demo batch {number}", commit_key=f"demo/{catalog.catalog_uuid}/batch/{number}",

@@ -42,8 +42,8 @@ def kept_secret(home: Path, name: str) -> str:
 def write_private(path: Path, text: str) -> None:
     """Replaces a file atomically; nobody else can read it at any moment."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
+    scratch.touch(mode=0o600)
+    scratch.write_text(text)
     scratch.replace(path)
 
 

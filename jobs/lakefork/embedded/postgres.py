@@ -124,7 +124,9 @@ class EmbeddedPostgres:
             output.seek(0)
             text = output.read().strip()
         if check and done.returncode != 0:
-            raise SetupError(f"Postgres: {program} failed: {_last_line(text) or done.returncode}; see {log} and {self._log}")
+            raise SetupError(
+                f"Postgres: {program} failed: {_last_line(text) or done.returncode}; see {log} and {self._log}"
+            )
         return done
 
 

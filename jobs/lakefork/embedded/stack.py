@@ -25,9 +25,9 @@ def run(settings: Settings) -> int:
     """Starts everything, runs every DAG once, reports, and stops what it started."""
     started = time.monotonic()
     try:
-        dsn, airflow, client = _start(settings)
+        dsn, _, client = _start(settings)
         results = [(dag_id, client.run_dag(dag_id, conf, say)) for dag_id, conf in DAG_RUNS]
-        _report(settings, dsn, airflow, results, time.monotonic() - started)
+        _report(settings, dsn, results, time.monotonic() - started)
     finally:
         down(settings)
     return 0
@@ -72,7 +72,7 @@ def _ensure_catalog(settings: Settings, dsn: str) -> None:
         load_demo(connection, settings.home / "data" / "demo", say)
 
 
-def _report(settings: Settings, dsn: str, airflow: EmbeddedAirflow, results: list[tuple[str, dict[str, Any]]], seconds: float) -> None:
+def _report(settings: Settings, dsn: str, results: list[tuple[str, dict[str, Any]]], seconds: float) -> None:
     with connect(dsn) as connection:
         status = read_status(connection)
     say("\n=== Lakefork report " + "=" * 60)

@@ -19,7 +19,9 @@ class Finding:
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.check}: {'catalog ' + self.catalog if self.catalog else 'database'}: {self.object}: {self.problem}"
+        return (
+            f"{self.check}: {'catalog ' + self.catalog if self.catalog else 'database'}: {self.object}: {self.problem}"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
-
 from psycopg.conninfo import make_conninfo
 
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library
@@ -18,8 +17,10 @@ SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "lakefork_spark"
 
 
-class LakeforkJobOperator(SparkSubmitOperator):
+class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
     """Runs jobs/<job>.py with the run's params; returns the result that the job reported."""
+
+    env_vars: dict[str, str]
 
     def __init__(self, *, job: str, **arguments: Any) -> None:
         super().__init__(
@@ -38,7 +39,7 @@ class LakeforkJobOperator(SparkSubmitOperator):
         database = PostgresHook(postgres_conn_id=DATABASE_CONNECTION)
         # Set here, after templates were rendered and stored: the DSN must appear nowhere.
         secrets = {"LAKEFORK_DSN": _dsn(database), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
-        self.env_vars = {**(self.env_vars or {}), **secrets}
+        self.env_vars = {**self.env_vars, **secrets}
         self.py_files = str(packaged_library())
         try:
             super().execute(context)

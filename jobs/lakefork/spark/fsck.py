@@ -114,7 +114,9 @@ def _check_files(context: JobContext, catalog_id: int | None, deep: bool, files:
         yield report
 
 
-def _check_range(dsn: str, storage: StorageOptions, catalog_id: int | None, deep: bool, file_range: FileRange) -> RangeReport:
+def _check_range(
+    dsn: str, storage: StorageOptions, catalog_id: int | None, deep: bool, file_range: FileRange
+) -> RangeReport:
     """Runs in a Spark task, with a connection of its own; streams, so that memory stays flat."""
     findings: list[Finding] = []
     more = files = 0

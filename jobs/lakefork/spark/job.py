@@ -83,7 +83,9 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(params: Params, arguments: argparse.Namespace, action: Callable[[JobContext, Params], dict[str, Any]]) -> dict[str, Any]:
+def _run(
+    params: Params, arguments: argparse.Namespace, action: Callable[[JobContext, Params], dict[str, Any]]
+) -> dict[str, Any]:
     settings = load_settings()
     if settings.dsn is None:
         raise SetupError("LAKEFORK_DSN is not set: start jobs with `lakefork run` or through Airflow")
@@ -102,9 +104,7 @@ def _run(params: Params, arguments: argparse.Namespace, action: Callable[[JobCon
             except BaseException as error:
                 failed = error.result if isinstance(error, JobFailedError) else None
                 retryable = error.retryable if isinstance(error, LakeforkError) else True
-                finish_job(
-                    connection, run, meter.usage, result=failed, error=_first_line(error), retryable=retryable
-                )
+                finish_job(connection, run, meter.usage, result=failed, error=_first_line(error), retryable=retryable)
                 raise
             usage = meter.usage
             result = {

@@ -24,7 +24,9 @@ CONF = {
 
 
 def submit_command(settings: Settings, job: str, arguments: list[str]) -> list[str]:
-    spark_submit = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    spark_submit = shutil.which(
+        "spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    )
     if spark_submit is None:
         raise SetupError("spark-submit is not on the PATH: run `make setup`")
     conf = [item for pair in CONF.items() for item in ("--conf", "=".join(pair))]
@@ -37,7 +39,9 @@ def submit_command(settings: Settings, job: str, arguments: list[str]) -> list[s
 def packaged_library() -> Path:
     """The library as a zip for executors on other machines; made once per content."""
     sources = sorted(
-        path for path in (JOBS_DIR / "lakefork").rglob("*") if path.suffix in (".py", ".sql", ".typed") and path.is_file()
+        path
+        for path in (JOBS_DIR / "lakefork").rglob("*")
+        if path.suffix in (".py", ".sql", ".typed") and path.is_file()
     )
     digest = hashlib.sha256()
     for path in sources:
