@@ -208,7 +208,6 @@ CREATE TABLE public.ducklake_data_file (
     PRIMARY KEY (catalog_id, data_file_id)
 );
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
-CREATE INDEX idx_data_file_live ON public.ducklake_data_file (catalog_id, table_id) WHERE end_snapshot IS NULL;
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
 -- Who else, in any catalog, refers to this file?
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
@@ -376,7 +375,7 @@ CREATE TABLE lakefork.commit_key (
     first_file_id    BIGINT NOT NULL,
     committed_at     TIMESTAMPTZ NOT NULL
 );
-CREATE INDEX commit_key_committed_at ON lakefork.commit_key (committed_at);
+CREATE INDEX commit_key_committed_at ON lakefork.commit_key USING brin (committed_at);
 
 -- Snapshot rows that were removed on purpose, as ranges.
 CREATE TABLE lakefork.expired_snapshots (

@@ -13,8 +13,7 @@ BEGIN
     VALUES (newest.next_catalog_id, p_name, newest.snapshot_id + 1);
     INSERT INTO public.ducklake_metadata (key, value, scope, scope_id)
     VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', newest.next_catalog_id);
-    PERFORM lakefork.add_snapshot(newest, newest.next_catalog_id, 1, 0, newest.schema_version,
-        'created_catalog:' || lakefork.quoted(p_name), p_author, NULL, NULL, NULL);
+    PERFORM lakefork.add_catalog_snapshot(newest, newest.next_catalog_id, 1, 'created_catalog:' || lakefork.quoted(p_name), p_author);
     RETURN QUERY SELECT newest.next_catalog_id, newest.snapshot_id + 1;
 END $$;
 
@@ -28,8 +27,7 @@ BEGIN
     uuid := lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
     INSERT INTO public.ducklake_catalog (catalog_id, catalog_uuid, catalog_name, begin_snapshot)
     VALUES (p_catalog_id, uuid, p_name, newest.snapshot_id + 1);
-    PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
-        'altered_catalog:' || p_catalog_id, p_author, NULL, NULL, NULL);
+    PERFORM lakefork.add_catalog_snapshot(newest, p_catalog_id, 0, 'altered_catalog:' || p_catalog_id, p_author);
     RETURN newest.snapshot_id + 1;
 END $$;
 
@@ -40,8 +38,7 @@ DECLARE
     newest public.ducklake_snapshot := lakefork.begin_commit();
 BEGIN
     PERFORM lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
-    PERFORM lakefork.add_snapshot(newest, p_catalog_id, 0, 0, newest.schema_version,
-        'dropped_catalog:' || p_catalog_id, p_author, NULL, NULL, NULL);
+    PERFORM lakefork.add_catalog_snapshot(newest, p_catalog_id, 0, 'dropped_catalog:' || p_catalog_id, p_author);
     RETURN newest.snapshot_id + 1;
 END $$;
 

@@ -4,74 +4,86 @@
 CREATE FUNCTION lakefork.resolve_id(p_id bigint, p_first bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN p_id < 0 THEN p_first - 1 - p_id ELSE p_id END $$;
 
--- Files: as the generated functions below, and the table's row ids and totals with them.
-CREATE FUNCTION lakefork.apply_ducklake_data_file(
-    p_catalog_id bigint, p_base bigint, p_snapshot bigint,
-    p_first_catalog_id bigint, p_catalog_ids bigint, p_first_file_id bigint, p_file_ids bigint,
-    p_new jsonb, p_ended jsonb
-) RETURNS void
+-- Ends files and takes them off their tables' totals.
+CREATE FUNCTION lakefork.end_files(p_catalog_id bigint, p_base bigint, p_snapshot bigint, p_ended jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     done bigint;
 BEGIN
-    IF p_ended IS NOT NULL THEN
-        WITH ended AS (
-            UPDATE public.ducklake_data_file f SET end_snapshot = p_snapshot
-            FROM jsonb_to_recordset(p_ended) AS r (data_file_id bigint)
-            WHERE f.catalog_id = p_catalog_id AND f.data_file_id = r.data_file_id
-              AND coalesce(f.end_snapshot, -1) = -1   -- IS NULL would tempt the planner to read the index of all live files
-              AND f.begin_snapshot <= p_base
-            RETURNING f.table_id, f.record_count, f.file_size_bytes
-        ), totals AS (
-            SELECT table_id, count(*) AS files, sum(record_count) AS records, sum(file_size_bytes) AS bytes FROM ended GROUP BY table_id
-        ), shrunk AS (
-            UPDATE public.ducklake_table_stats s
-            SET record_count = s.record_count - t.records, file_size_bytes = s.file_size_bytes - t.bytes
-            FROM totals t WHERE s.catalog_id = p_catalog_id AND s.table_id = t.table_id
-        )
-        SELECT coalesce(sum(files), 0) INTO done FROM totals;
-        PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
-    END IF;
-    IF p_new IS NOT NULL THEN
-        INSERT INTO public.ducklake_table_stats AS s (catalog_id, table_id, record_count, next_row_id, file_size_bytes)
-        SELECT p_catalog_id, lakefork.resolve_id(r.table_id, p_first_catalog_id), sum(r.record_count), sum(r.record_count), sum(r.file_size_bytes)
-        FROM jsonb_to_recordset(p_new) AS r (table_id bigint, record_count bigint, file_size_bytes bigint)
-        GROUP BY r.table_id
-        ON CONFLICT (catalog_id, table_id) DO UPDATE SET
-            record_count = s.record_count + excluded.record_count,
-            next_row_id = s.next_row_id + excluded.next_row_id,
-            file_size_bytes = s.file_size_bytes + excluded.file_size_bytes;
+    WITH ended AS (
+        UPDATE public.ducklake_data_file f SET end_snapshot = p_snapshot
+        FROM jsonb_to_recordset(p_ended) AS r (data_file_id bigint)
+        WHERE f.catalog_id = p_catalog_id AND f.data_file_id = r.data_file_id AND f.end_snapshot IS NULL AND f.begin_snapshot <= p_base
+        RETURNING f.table_id, f.record_count, f.file_size_bytes
+    ), totals AS (
+        SELECT table_id, count(*) AS files, sum(record_count) AS records, sum(file_size_bytes) AS bytes FROM ended GROUP BY table_id
+    ), shrunk AS (
+        UPDATE public.ducklake_table_stats s
+        SET record_count = s.record_count - t.records, file_size_bytes = s.file_size_bytes - t.bytes
+        FROM totals t WHERE s.catalog_id = p_catalog_id AND s.table_id = t.table_id
+    )
+    SELECT coalesce(sum(files), 0) INTO done FROM totals;
+    PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
+END $$;
 
+-- Adds files with their statistics, gives out their row ids, and adds them to their tables' totals, which exist for live tables
+-- only. Returns the words for it. One statement, because every commit waits while another does this.
+CREATE FUNCTION lakefork.add_files(
+    p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file_ids bigint, p_files jsonb, p_stats jsonb
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    added_files bigint;
+    added_stats bigint;
+    words text;
+BEGIN
+    WITH incoming AS MATERIALIZED (
+        SELECT r.*, lakefork.resolve_id(r.table_id, p_first_catalog_id) AS real_table_id,
+               sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position DESC) AS rows_from_here
+        FROM ROWS FROM (jsonb_to_recordset(p_files) AS (
+            data_file_id bigint, table_id bigint, file_order bigint, path text, path_is_relative boolean, file_format text,
+            record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
+            partial_file_info text, mapping_id bigint)) WITH ORDINALITY AS r
+            (data_file_id, table_id, file_order, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
+             partition_id, encryption_key, partial_file_info, mapping_id, position)
+    ), totals AS (
+        UPDATE public.ducklake_table_stats s SET
+            record_count = s.record_count + t.records, next_row_id = s.next_row_id + t.records, file_size_bytes = s.file_size_bytes + t.bytes
+        FROM (SELECT i.real_table_id, sum(i.record_count) AS records, sum(i.file_size_bytes) AS bytes FROM incoming i GROUP BY 1) t
+        WHERE s.catalog_id = p_catalog_id AND s.table_id = t.real_table_id
+        RETURNING s.table_id, s.next_row_id
+    ), files AS (
         INSERT INTO public.ducklake_data_file
             (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
              file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
-        SELECT p_catalog_id, n.data_file_id, n.table_id, p_snapshot, n.file_order, n.path, n.path_is_relative, coalesce(n.file_format, 'parquet'),
-               n.record_count, n.file_size_bytes, n.footer_size, s.next_row_id - n.rows_from_here,
-               lakefork.resolve_id(n.partition_id, p_first_catalog_id), n.encryption_key, n.partial_file_info,
-               lakefork.resolve_id(n.mapping_id, p_first_file_id)
-        FROM (
-            SELECT lakefork.resolve_id(r.data_file_id, p_first_file_id) AS data_file_id,
-                   lakefork.resolve_id(r.table_id, p_first_catalog_id) AS table_id,
-                   r.file_order, r.path, r.path_is_relative, r.file_format, r.record_count, r.file_size_bytes, r.footer_size,
-                   sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position DESC) AS rows_from_here,
-                   r.partition_id, r.encryption_key, r.partial_file_info, r.mapping_id
-            FROM ROWS FROM (jsonb_to_recordset(p_new) AS (
-                data_file_id bigint, table_id bigint, file_order bigint, path text, path_is_relative boolean, file_format text,
-                record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
-                partial_file_info text, mapping_id bigint)) WITH ORDINALITY AS r
-                (data_file_id, table_id, file_order, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
-                 partition_id, encryption_key, partial_file_info, mapping_id, position)
-        ) n
-        CROSS JOIN LATERAL (SELECT FROM public.ducklake_table t WHERE t.catalog_id = p_catalog_id AND t.table_id = n.table_id
-                            AND t.end_snapshot IS NULL LIMIT 1) live
-        CROSS JOIN LATERAL (SELECT s.next_row_id FROM public.ducklake_table_stats s WHERE s.catalog_id = p_catalog_id AND s.table_id = n.table_id
-                            LIMIT 1) s
-        WHERE n.data_file_id < p_first_file_id + p_file_ids;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        IF done <> jsonb_array_length(p_new) THEN
-            PERFORM lakefork.refuse_rows('ducklake_data_file', done, p_new);
-        END IF;
+        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, p_snapshot, i.file_order, i.path, i.path_is_relative,
+               coalesce(i.file_format, 'parquet'), i.record_count, i.file_size_bytes, i.footer_size, t.next_row_id - i.rows_from_here,
+               lakefork.resolve_id(i.partition_id, p_first_catalog_id), i.encryption_key, i.partial_file_info,
+               lakefork.resolve_id(i.mapping_id, p_first_file_id)
+        FROM incoming i JOIN totals t ON t.table_id = i.real_table_id
+        WHERE i.data_file_id BETWEEN -p_file_ids AND -1
+        RETURNING 1
+    ), stats AS (
+        INSERT INTO public.ducklake_file_column_stats
+            (catalog_id, data_file_id, table_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan,
+             extra_stats)
+        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, r.column_id, r.column_size_bytes, r.value_count,
+               r.null_count, r.min_value, r.max_value, r.contains_nan, r.extra_stats
+        FROM jsonb_to_recordset(p_stats) AS r
+            (data_file_id bigint, column_id bigint, column_size_bytes bigint, value_count bigint, null_count bigint, min_value text,
+             max_value text, contains_nan boolean, extra_stats text)
+        JOIN incoming i ON i.data_file_id = r.data_file_id
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM stats),
+           (SELECT string_agg('inserted_into_table:' || table_id, ',' ORDER BY table_id) FROM totals)
+    INTO added_files, added_stats, words;
+    IF added_files <> jsonb_array_length(p_files) THEN
+        PERFORM lakefork.refuse_rows('ducklake_data_file', added_files, p_files);
+    ELSIF added_stats <> coalesce(jsonb_array_length(p_stats), 0) THEN
+        PERFORM lakefork.refuse_rows('ducklake_file_column_stats', added_stats, p_stats);
     END IF;
+    RETURN words;
 END $$;
 
 CREATE FUNCTION lakefork.expect_ended(p_entity text, p_done bigint, p_ended jsonb, p_base bigint) RETURNS void
@@ -104,11 +116,9 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- apply_<entity>: ends and adds rows of one entity table with plans that Postgres can keep.
--- apply_entity: calls the one for an entity.
 DO $generate$
 DECLARE
     e lakefork.entity;
-    steps text;
     columns text;
     new_values text;
     key_types text;
@@ -116,7 +126,7 @@ DECLARE
     conditions text;
     ending text;
 BEGIN
-    FOR e IN SELECT * FROM lakefork.entity WHERE entity <> 'ducklake_data_file' LOOP
+    FOR e IN SELECT * FROM lakefork.entity WHERE entity NOT IN ('ducklake_data_file', 'ducklake_file_column_stats') LOOP
         SELECT string_agg(format('%I', c.name), ', '),
                string_agg(format('%s AS %I', lakefork.new_value(e, c.name, c.default_expression), c.name), ', '),
                string_agg(format('%I %s', c.name, c.type), ', ') FILTER (WHERE c.name = ANY (e.key_columns)),
@@ -167,21 +177,6 @@ BEGIN
                 END IF;
             END $body$ $sql$, e.entity, ending, columns, new_values, conditions);
     END LOOP;
-
-    SELECT string_agg(format('IF p_entity = %1$L THEN ignored := lakefork.apply_%1$s(p_catalog_id, p_base, p_snapshot,
-            p_first_catalog_id, p_catalog_ids, p_first_file_id, p_file_ids, p_new, p_ended);', entity), ' ELS' ORDER BY rank DESC, entity)
-    INTO steps FROM lakefork.entity;
-    EXECUTE format($sql$
-        CREATE FUNCTION lakefork.apply_entity(
-            p_entity text, p_catalog_id bigint, p_base bigint, p_snapshot bigint,
-            p_first_catalog_id bigint, p_catalog_ids bigint, p_first_file_id bigint, p_file_ids bigint,
-            p_new jsonb, p_ended jsonb
-        ) RETURNS void LANGUAGE plpgsql AS $body$
-        DECLARE
-            ignored text;   -- an assignment costs less than PERFORM
-        BEGIN
-            %s END IF;
-        END $body$ $sql$, steps);
 END $generate$;
 
 CREATE FUNCTION lakefork.is_number(p_column_type text) RETURNS boolean
@@ -323,6 +318,9 @@ BEGIN
             touched := touched || child.entity::text;
         END IF;
     END LOOP;
+    DELETE FROM public.ducklake_table_stats s USING public.ducklake_table t
+    WHERE t.catalog_id = p_catalog_id AND t.end_snapshot = p_snapshot AND s.catalog_id = p_catalog_id AND s.table_id = t.table_id
+      AND NOT EXISTS (SELECT FROM public.ducklake_table l WHERE l.catalog_id = p_catalog_id AND l.table_id = s.table_id AND l.end_snapshot IS NULL);
     UPDATE public.ducklake_tag t SET end_snapshot = p_snapshot
     FROM (SELECT catalog_id, schema_id AS object_id, end_snapshot FROM public.ducklake_schema
           UNION ALL SELECT catalog_id, table_id, end_snapshot FROM public.ducklake_table
@@ -334,6 +332,14 @@ BEGIN
       AND NOT EXISTS (SELECT FROM public.ducklake_view l WHERE l.catalog_id = p_catalog_id AND l.view_id = o.object_id AND l.end_snapshot IS NULL);
 END $$;
 
+-- A table has totals from its begin; that they exist tells add_files that it is live.
+CREATE FUNCTION lakefork.add_totals(p_catalog_id bigint, p_first_catalog_id bigint, p_tables jsonb) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO public.ducklake_table_stats (catalog_id, table_id, record_count, next_row_id, file_size_bytes)
+    SELECT p_catalog_id, lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id), 0, 0, 0 FROM jsonb_array_elements(p_tables) v
+    ON CONFLICT DO NOTHING
+$$;
+
 -- The entity tables that a commit names, parents first.
 CREATE FUNCTION lakefork.entities_of(p_new jsonb, p_ended jsonb) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
@@ -341,13 +347,18 @@ DECLARE
     entities text[];
     unknown text;
 BEGIN
+    IF p_ended = '{}' AND p_new ? 'ducklake_data_file' AND p_new - '{ducklake_data_file,ducklake_file_column_stats}'::text[] = '{}' THEN
+        RETURN '{ducklake_data_file}';   -- nearly all commits
+    END IF;
     SELECT array_agg(k ORDER BY e.rank, k), string_agg(k, ', ') FILTER (WHERE e.entity IS NULL) INTO entities, unknown
     FROM (SELECT jsonb_object_keys(p_new) UNION SELECT jsonb_object_keys(p_ended)) keys (k)
     LEFT JOIN lakefork.entity e ON e.entity = k;
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION 'a commit cannot change %', unknown USING ERRCODE = 'LFV01';
+    ELSIF p_ended ? 'ducklake_file_column_stats' OR (p_new ? 'ducklake_file_column_stats' AND NOT p_new ? 'ducklake_data_file') THEN
+        RAISE EXCEPTION 'file statistics come and go with their file' USING ERRCODE = 'LFV01';
     END IF;
-    RETURN coalesce(entities, '{}');
+    RETURN array_remove(coalesce(entities, '{}'), 'ducklake_file_column_stats');
 END $$;
 
 -- Whether a change of these is a change of definitions, and so makes a new schema version.
@@ -379,10 +390,7 @@ BEGIN
        OR p_ended ?| '{ducklake_schema,ducklake_table,ducklake_view,ducklake_macro}' OR p_defined_tables <> '{}' THEN
         words := lakefork.describe_definitions(p_catalog_id, p_first_catalog_id, p_new, p_ended, p_defined_tables);
     END IF;
-    IF p_new ? 'ducklake_data_file' AND NOT p_new ? 'ducklake_delete_file' AND p_ended = '{}' THEN
-        SELECT array_agg(DISTINCT 'inserted_into_table:' || lakefork.resolve_id((v ->> 'table_id')::bigint, p_first_catalog_id))
-        INTO file_words FROM jsonb_array_elements(p_new -> 'ducklake_data_file') v;
-    ELSIF p_new ?| '{ducklake_data_file,ducklake_delete_file}' OR p_ended ?| '{ducklake_data_file,ducklake_delete_file}' THEN
+    IF p_new ?| '{ducklake_data_file,ducklake_delete_file}' OR p_ended ?| '{ducklake_data_file,ducklake_delete_file}' THEN
         SELECT array_agg(CASE WHEN added AND removed THEN 'compacted_table:' WHEN added THEN 'inserted_into_table:'
                               ELSE 'deleted_from_table:' END || table_id ORDER BY table_id)
         INTO file_words
@@ -455,63 +463,76 @@ DECLARE
     ended jsonb := coalesce(p_changes -> 'end', '{}');
     new_catalog_ids bigint := coalesce((p_changes ->> 'catalog_ids')::bigint, 0);
     new_file_ids bigint := coalesce((p_changes ->> 'file_ids')::bigint, 0);
-    -- As much as possible before the lock, which all commits queue for.
     entities text[] := lakefork.entities_of(added, ended);
+    only_files boolean := entities = '{ducklake_data_file}' AND ended = '{}';   -- nearly all commits
     redefines boolean := lakefork.redefines(entities);
+    -- Before the lock, which all commits queue for.
     widens boolean := lakefork.widens_table_column_stats(p_catalog_id, added -> 'ducklake_file_column_stats');
-    words text := CASE WHEN new_catalog_ids = 0 AND NOT redefines THEN lakefork.describe_changes(p_catalog_id, 0, added, ended, '{}') END;
-    found_state record;
-    newest public.ducklake_snapshot;
+    newest record;
     new_schema_version bigint;
     defined_tables bigint[] := '{}';
     entity text;
-    ignored text;
+    words text;
+    ignored text;   -- an assignment costs less than PERFORM
 BEGIN
     ignored := lakefork.lock_commits();
-    SELECT s AS newest, k AS seen,
+    SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id,
            EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) AS catalog_is_live,
-           EXISTS (SELECT FROM public.ducklake_snapshot b WHERE b.snapshot_id = p_base_snapshot) AS base_exists
-    INTO found_state
-    FROM (SELECT * FROM public.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) s
-    LEFT JOIN lakefork.commit_key k ON k.commit_key = p_commit_key;
-    newest := found_state.newest;
-    IF found_state.seen IS NOT NULL THEN
+           EXISTS (SELECT FROM public.ducklake_snapshot b WHERE b.snapshot_id = p_base_snapshot) AS base_exists,
+           p_commit_key IS NOT NULL AND EXISTS (SELECT FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key) AS done_before
+    INTO newest
+    FROM public.ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1;
+    IF newest.done_before THEN
         RETURN QUERY SELECT k.snapshot_id, k.schema_version, k.first_catalog_id, k.first_file_id, true
                      FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key;
         RETURN;
-    ELSIF NOT found_state.catalog_is_live THEN
+    ELSIF NOT newest.catalog_is_live THEN
         RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
-    ELSIF NOT found_state.base_exists THEN
+    ELSIF NOT newest.base_exists THEN
         RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base_snapshot USING ERRCODE = 'LFN01';
     ELSIF p_changes ? 'requires' THEN
         PERFORM lakefork.check_requirements(p_catalog_id, p_base_snapshot, p_changes -> 'requires');
     END IF;
 
     snapshot_id := newest.snapshot_id + 1;
+    first_catalog_id := newest.next_catalog_id;
+    first_file_id := newest.next_file_id;
     FOREACH entity IN ARRAY entities LOOP
-        ignored := lakefork.apply_entity(entity, p_catalog_id, p_base_snapshot, snapshot_id, newest.next_catalog_id, new_catalog_ids,
-                                         newest.next_file_id, new_file_ids, added -> entity, ended -> entity);
+        IF entity <> 'ducklake_data_file' THEN
+            EXECUTE format('SELECT lakefork.apply_%s($1, $2, $3, $4, $5, $6, $7, $8, $9)', entity)
+            USING p_catalog_id, p_base_snapshot, snapshot_id, first_catalog_id, new_catalog_ids, first_file_id, new_file_ids,
+                  added -> entity, ended -> entity;
+            IF entity = 'ducklake_table' THEN
+                PERFORM lakefork.add_totals(p_catalog_id, first_catalog_id, added -> entity);
+            END IF;
+            CONTINUE;
+        END IF;
+        IF ended ? entity THEN
+            PERFORM lakefork.end_files(p_catalog_id, p_base_snapshot, snapshot_id, ended -> entity);
+        END IF;
+        IF added ? entity THEN
+            words := lakefork.add_files(p_catalog_id, snapshot_id, first_catalog_id, first_file_id, new_file_ids,
+                                        added -> entity, added -> 'ducklake_file_column_stats');
+        END IF;
     END LOOP;
     IF widens THEN
-        PERFORM lakefork.widen_table_column_stats(p_catalog_id, newest.next_catalog_id, added -> 'ducklake_file_column_stats');
+        PERFORM lakefork.widen_table_column_stats(p_catalog_id, first_catalog_id, added -> 'ducklake_file_column_stats');
     END IF;
     IF ended <> '{}' THEN
         PERFORM lakefork.end_children(p_catalog_id, snapshot_id, ARRAY(SELECT jsonb_object_keys(ended)));
     END IF;
     new_schema_version := newest.schema_version + redefines::integer;
     IF redefines THEN
-        defined_tables := lakefork.defined_tables(p_catalog_id, newest.next_catalog_id, added, ended);
+        defined_tables := lakefork.defined_tables(p_catalog_id, first_catalog_id, added, ended);
         INSERT INTO public.ducklake_schema_versions (catalog_id, begin_snapshot, schema_version, table_id)
         SELECT p_catalog_id, newest.snapshot_id + 1, new_schema_version, t FROM unnest(defined_tables) t;
     END IF;
-    IF words IS NULL THEN
-        words := lakefork.describe_changes(p_catalog_id, newest.next_catalog_id, added, ended, defined_tables);
+    IF NOT only_files THEN
+        words := lakefork.describe_changes(p_catalog_id, first_catalog_id, added, ended, defined_tables);
     END IF;
-    ignored := lakefork.add_snapshot(newest, p_catalog_id, new_catalog_ids, new_file_ids, new_schema_version, words,
-                                     p_author, p_message, p_extra, p_commit_key);
+    ignored := lakefork.add_snapshot(snapshot_id, p_catalog_id, new_schema_version, first_catalog_id, new_catalog_ids, first_file_id,
+                                     new_file_ids, words, p_author, p_message, p_extra, p_commit_key);
     schema_version := new_schema_version;
-    first_catalog_id := newest.next_catalog_id;
-    first_file_id := newest.next_file_id;
     replayed := false;
     RETURN NEXT;
 END $$;

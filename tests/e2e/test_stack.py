@@ -137,6 +137,22 @@ def test_airflow_keeps_to_its_schema_its_address_and_its_login(stack: Stack) -> 
     assert not [name for name, secret in stack.secrets.items() if secret in arguments], "no secret in ps"
 
 
+def test_the_page_shows_the_lake_to_those_who_may_see_it(stack: Stack) -> None:
+    url = f"http://127.0.0.1:{json.loads((stack.home / 'ports.json').read_text())['airflow']}"
+    for path in ("/lakefork/", "/lakefork/status.json"):
+        assert httpx.get(url + path, trust_env=False).status_code == 401
+    login = httpx.post(
+        f"{url}/auth/token", json={"username": "admin", "password": stack.secrets["airflow-login"]}, trust_env=False
+    )
+    allowed = {"Authorization": f"Bearer {login.json()['access_token']}"}
+    page = httpx.get(f"{url}/lakefork/", headers=allowed, trust_env=False)
+    assert page.status_code == 200
+    assert "<td>demo</td>" in page.text and "30,000" in page.text and "catalog_fsck" in page.text
+    assert not [name for name, secret in stack.secrets.items() if secret in page.text]
+    status = httpx.get(f"{url}/lakefork/status.json", headers=allowed, trust_env=False).json()
+    assert [catalog["name"] for catalog in status["catalogs"]] == ["demo", "main"]
+
+
 def test_down_leaves_nothing_behind_even_after_a_crash(stack: Stack) -> None:
     """Kills the parent of all Airflow processes with −9 first; what it leaves must be found all the same."""
     session = json.loads((stack.home / "airflow.session").read_text())["session"]

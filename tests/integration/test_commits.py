@@ -285,6 +285,7 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=9999, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=-5, table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=77, table_id=t.table_id, column_id=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-2, table_id=t.table_id, column_id=1), NotFoundError),
         (lambda c, t: c.end("ducklake_table", table_id=9999), ConflictError),
         (lambda c, t: c.end("ducklake_file_column_stats", data_file_id=0, column_id=1), InvalidInputError),
     ],

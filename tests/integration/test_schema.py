@@ -63,7 +63,7 @@ def test_the_required_indexes_are_there(connection: Connection) -> None:
     found = dict(rows_of(connection, "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"))
     assert set(found) >= REQUIRED_INDEXES
     live = [name for name, text in found.items() if "WHERE (end_snapshot IS NULL)" in text]
-    assert {"ducklake_catalog_live_name", "ducklake_table_live", "ducklake_column_live", "idx_data_file_live"} <= set(
+    assert {"ducklake_catalog_live_name", "ducklake_table_live", "ducklake_column_live", "idx_delete_file_live"} <= set(
         live
     )
 

@@ -8,11 +8,10 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
-from psycopg.conninfo import make_conninfo
 
+from lakefork.orchestration.database import CONNECTION, catalog_dsn
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library
 
-DATABASE_CONNECTION = "lakefork"
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "lakefork_spark"
 
@@ -36,9 +35,9 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
         self.job = job
 
     def execute(self, context: Any) -> Any:
-        database = PostgresHook(postgres_conn_id=DATABASE_CONNECTION)
+        database = PostgresHook(postgres_conn_id=CONNECTION)
         # Set here, after templates were rendered and stored: the DSN must appear nowhere.
-        secrets = {"LAKEFORK_DSN": _dsn(database), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+        secrets = {"LAKEFORK_DSN": catalog_dsn(), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
         self.env_vars = {**self.env_vars, **secrets}
         self.py_files = str(packaged_library())
         try:
@@ -59,16 +58,3 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
             parameters=(self.env_vars["LAKEFORK_TRACE"],),
         )
         return dict(zip(("result", "error", "retryable"), row, strict=True)) if row else None
-
-
-def _dsn(database: PostgresHook) -> str:
-    connection = database.get_connection(DATABASE_CONNECTION)
-    parts = {
-        "host": connection.host,
-        "port": connection.port,
-        "user": connection.login,
-        "password": connection.password,
-        "dbname": connection.schema,
-        **connection.extra_dejson,
-    }
-    return make_conninfo("", **{key: value for key, value in parts.items() if value is not None})

@@ -1,0 +1,19 @@
+"""The catalog database as Airflow knows it: the connection `lakefork`."""
+
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+from psycopg.conninfo import make_conninfo
+
+CONNECTION = "lakefork"
+
+
+def catalog_dsn() -> str:
+    connection = PostgresHook.get_connection(CONNECTION)
+    parts = {
+        "host": connection.host,
+        "port": connection.port,
+        "user": connection.login,
+        "password": connection.password,
+        "dbname": connection.schema,
+        **connection.extra_dejson,
+    }
+    return make_conninfo("", **{key: value for key, value in parts.items() if value is not None})

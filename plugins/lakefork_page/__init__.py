@@ -1,0 +1,1 @@
+"""The Lakefork page in the Airflow UI."""
