@@ -266,7 +266,7 @@ CREATE TABLE public.ducklake_table_stats (
     PRIMARY KEY (catalog_id, table_id)
 );
 
--- Kept by the commit function; only ever widened. A NULL bound means: not known.
+-- Stays empty: lakefork.visible_table_column_stats derives the bounds from the files.
 CREATE TABLE public.ducklake_table_column_stats (
     catalog_id    BIGINT NOT NULL,
     table_id      BIGINT NOT NULL,

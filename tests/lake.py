@@ -63,7 +63,7 @@ def file_changes(table: Table, path: str, *, rows: int = 10, size: int = 1000, l
     )  # fmt: skip
     for column_id in range(1, 6):
         changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, table_id=table.table_id, column_id=column_id,
+            "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
             value_count=rows, null_count=0, min_value=str(low), max_value=str(high),
         )  # fmt: skip
     return changes
@@ -89,7 +89,7 @@ def add_real_file(connection: Connection, table: Table, name: str, rows: int = 1
     )  # fmt: skip
     for column_id, column in facts.columns.items():
         changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, table_id=table.table_id, column_id=column_id,
+            "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
             **vars(column),
         )  # fmt: skip
     commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)

@@ -32,29 +32,13 @@ END $$;
 CREATE FUNCTION lakefork.fence_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717811::bigint';
 CREATE FUNCTION lakefork.commit_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717812::bigint';
 
--- Writes a snapshot. Only under lock_commits.
-CREATE FUNCTION lakefork.add_snapshot(
-    p_snapshot bigint, p_catalog_id bigint, p_schema_version bigint, p_first_catalog_id bigint, p_catalog_ids bigint,
-    p_first_file_id bigint, p_file_ids bigint, p_changes text, p_author text, p_message text, p_extra text, p_commit_key text
-) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    WITH snapshot AS (
-        INSERT INTO public.ducklake_snapshot
-        VALUES (p_snapshot, clock_timestamp(), p_schema_version, p_first_catalog_id + p_catalog_ids, p_first_file_id + p_file_ids)
-    ), commit_key AS (
-        INSERT INTO lakefork.commit_key
-        SELECT p_commit_key, p_catalog_id, p_snapshot, p_schema_version, p_first_catalog_id, p_first_file_id, clock_timestamp()
-        WHERE p_commit_key IS NOT NULL
-    )
-    INSERT INTO public.ducklake_snapshot_changes VALUES (p_snapshot, p_catalog_id, p_changes, p_author, p_message, p_extra);
-END $$;
-
--- The same for changes of the list of catalogs.
+-- The snapshot of a change to the list of catalogs. Only for callers of begin_commit.
 CREATE FUNCTION lakefork.add_catalog_snapshot(
     p_newest public.ducklake_snapshot, p_catalog_id bigint, p_catalog_ids bigint, p_changes text, p_author text
 ) RETURNS void
 LANGUAGE sql AS $$
-    SELECT lakefork.add_snapshot(p_newest.snapshot_id + 1, p_catalog_id, p_newest.schema_version, p_newest.next_catalog_id, p_catalog_ids,
-                                 p_newest.next_file_id, 0, p_changes, p_author, NULL, NULL, NULL)
+    INSERT INTO public.ducklake_snapshot
+    VALUES (p_newest.snapshot_id + 1, clock_timestamp(), p_newest.schema_version, p_newest.next_catalog_id + p_catalog_ids, p_newest.next_file_id);
+    INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made, author)
+    VALUES (p_newest.snapshot_id + 1, p_catalog_id, p_changes, p_author);
 $$;

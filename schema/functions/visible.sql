@@ -45,16 +45,33 @@ BEGIN
     END LOOP;
 END $generate$;
 
+-- Numbers compare as numbers, all else by its UTF-8 bytes.
+CREATE FUNCTION lakefork.is_number(p_column_type text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT p_column_type ~ '^(u?int(8|16|32|64|128)|float(32|64)|decimal)' $$;
+
 -- Totals are kept for the present only.
 CREATE FUNCTION lakefork.visible_table_stats(p_catalog_id bigint) RETURNS SETOF public.ducklake_table_stats
 LANGUAGE sql STABLE AS $$
     SELECT s.* FROM public.ducklake_table_stats s JOIN lakefork.visible_table(p_catalog_id) t USING (table_id) WHERE s.catalog_id = p_catalog_id
 $$;
 
-CREATE FUNCTION lakefork.visible_table_column_stats(p_catalog_id bigint) RETURNS SETOF public.ducklake_table_column_stats
+-- Bounds of a table's columns, from its files: exact at any snapshot, and nothing for commits to keep up. NULL: not known,
+-- as when a file has no statistics of a column.
+CREATE FUNCTION lakefork.visible_table_column_stats(p_catalog_id bigint, p_snapshot bigint DEFAULT NULL)
+RETURNS SETOF public.ducklake_table_column_stats
 LANGUAGE sql STABLE AS $$
-    SELECT s.* FROM public.ducklake_table_column_stats s JOIN lakefork.visible_column(p_catalog_id) c USING (table_id, column_id)
-    WHERE s.catalog_id = p_catalog_id
+    SELECT p_catalog_id, s.table_id, s.column_id, bool_or(s.null_count > 0), bool_or(s.contains_nan),
+           CASE WHEN NOT bool_and(k.known) OR count(*) < f.files THEN NULL WHEN n.is_number THEN min(CASE WHEN n.is_number THEN s.min_value::numeric END)::text
+                ELSE min(s.min_value COLLATE "C") END,
+           CASE WHEN NOT bool_and(k.known) OR count(*) < f.files THEN NULL WHEN n.is_number THEN max(CASE WHEN n.is_number THEN s.max_value::numeric END)::text
+                ELSE max(s.max_value COLLATE "C") END,
+           NULL::varchar
+    FROM lakefork.visible_file_column_stats(p_catalog_id, p_snapshot) s
+    JOIN lakefork.visible_column(p_catalog_id, p_snapshot) c USING (table_id, column_id)
+    JOIN (SELECT table_id, count(*) AS files FROM lakefork.visible_data_file(p_catalog_id, p_snapshot) GROUP BY 1) f USING (table_id)
+    CROSS JOIN LATERAL (SELECT lakefork.is_number(c.column_type) AS is_number) n
+    CROSS JOIN LATERAL (SELECT s.min_value IS NOT NULL AND s.max_value IS NOT NULL OR s.null_count = s.value_count AS known) k
+    GROUP BY s.table_id, s.column_id, n.is_number, f.files
 $$;
 
 -- Every file that a catalog refers to, ended versions included, with the full path.

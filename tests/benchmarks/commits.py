@@ -56,13 +56,16 @@ def measure() -> list[Figure]:
         half = statistics.median(one["ours 16"] / one["bare 16"] for one in rounds)
         scaling = statistics.median(one["ours 16"] / one["ours 1"] for one in rounds)
         peers = _ducklake_rates(dsn)
+    shared = [rate for name, rate in peers.items() if name.endswith("one lake")]
+    apart = [rate for name, rate in peers.items() if not name.endswith("one lake")]
     area = "commits"
     return [
         *(Figure(area, f"Lakefork and bare function: {name} writers", value, "/s") for name, value in ours.items()),
         *(Figure(area, f"stock DuckLake, {WRITERS} writers: {name}", value, "/s") for name, value in peers.items()),
         Figure(
-            area, "Lakefork / best stock DuckLake, 16 writers", ours["ours 16"] / max(peers.values()), "×", at_least=10
+            area, "Lakefork / better of stock DuckLake's, one lake", ours["ours 16"] / max(shared), "×", at_least=10
         ),
+        Figure(area, "Lakefork / stock DuckLake as 16 lakes that share nothing", ours["ours 16"] / max(apart), "×"),
         Figure(area, "Lakefork / bare locked function, 16 writers", half, "×", at_least=0.5),
         Figure(area, "Lakefork: 16 writers / 1 writer", scaling, "×", at_least=1.0),
     ]
@@ -132,7 +135,7 @@ def _ours(dsn: str, target: tuple[int, int]) -> Step:
         )  # fmt: skip
         for column_id in range(1, len(COLUMNS) + 1):
             changes.add(
-                "ducklake_file_column_stats", data_file_id=file_id, table_id=table_id, column_id=column_id,
+                "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
                 value_count=1000, null_count=0, min_value="1", max_value="9",
             )  # fmt: skip
         state["base"] = commit(connection, catalog_id, state["base"], changes).snapshot_id
@@ -164,7 +167,7 @@ def _ducklake_rates(dsn: str) -> dict[str, float]:
                     targets.append((database, f"{directory}/{database}", f"t{number}", rows))
                 for target in targets:
                     _create_ducklake_table(dsn, target)
-                rates[f"{kind}, {lakes} lake(s)"] = _rate(_ducklake, dsn, targets)
+                rates[f"{kind}, {lakes} lakes" if lakes > 1 else f"{kind}, one lake"] = _rate(_ducklake, dsn, targets)
         return rates
 
 

@@ -46,10 +46,8 @@ def test_a_commit_writes_rows_statistics_and_totals_together(connection: Connect
     assert rows_of(connection, "SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats") == [
         (17, 17, 1059)
     ]
-    bounds = dict(
-        rows_of(connection, "SELECT column_id, min_value || ' ' || max_value FROM ducklake_table_column_stats")
-    )
-    assert bounds == {1: "-2 30", 2: "-2 7", 3: "-2 30", 4: "-2 30", 5: "-2 7"}, "numbers as numbers, text by bytes"
+    bounds = "SELECT DISTINCT min_value, max_value FROM lakefork.visible_table_column_stats(%s)"
+    assert rows_of(connection, bounds, table.catalog.catalog_id) == [(None, None)], "a file without statistics"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +55,7 @@ def test_a_commit_writes_rows_statistics_and_totals_together(connection: Connect
     [
         ([("1", "9", 0)], ("1", "9", False)),
         ([("10", "20", 0), ("9", "100", 0)], ("9", "100", False)),
+        ([("-5", "-1", 0), ("0", "3", 0)], ("-5", "3", False)),
         ([(None, None, 10)], (None, None, True)),
         ([("1", "9", 0), (None, None, 10)], ("1", "9", True)),
         ([("1", "9", 0), (None, None, 0)], (None, None, False)),
@@ -75,13 +74,25 @@ def test_table_bounds_hold_all_files_or_are_unknown(
             path_is_relative=True, record_count=10, file_size_bytes=1,
         )  # fmt: skip
         changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, table_id=table.table_id, column_id=1, value_count=10,
+            "ducklake_file_column_stats", data_file_id=file_id, column_id=1, value_count=10,
             null_count=nulls, min_value=low, max_value=high,
         )  # fmt: skip
         commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)
-    assert rows_of(connection, "SELECT min_value, max_value, contains_null FROM ducklake_table_column_stats") == [
-        expected
-    ]
+    assert rows_of(
+        connection,
+        "SELECT min_value, max_value, contains_null FROM lakefork.visible_table_column_stats(%s)",
+        table.catalog.catalog_id,
+    ) == [expected]
+
+
+def test_bounds_of_text_go_by_its_bytes_and_follow_time_travel(connection: Connection) -> None:
+    table = make_table(connection, make_catalog(connection))
+    first = add_file(connection, table, "a", low=10, high=20).snapshot_id
+    add_file(connection, table, "b", low=9, high=100)
+    query = "SELECT min_value, max_value FROM lakefork.visible_table_column_stats(%s, %s) WHERE column_id = %s"
+    assert rows_of(connection, query, table.catalog.catalog_id, None, 2) == [("10", "20")], "'100' < '20', '10' < '9'"
+    assert rows_of(connection, query, table.catalog.catalog_id, None, 1) == [("9", "100")]
+    assert rows_of(connection, query, table.catalog.catalog_id, first, 1) == [("10", "20")]
 
 
 def test_the_same_key_returns_the_first_result_and_writes_nothing(connection: Connection) -> None:
@@ -284,8 +295,8 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
         (lambda c, t: c.add("ducklake_table", table_id=c.new_id(), schema_id=9999, table_name="x"), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=9999, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=-5, table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),
-        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=77, table_id=t.table_id, column_id=1), NotFoundError),
-        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-2, table_id=t.table_id, column_id=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=77, column_id=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-2, column_id=1), NotFoundError),
         (lambda c, t: c.end("ducklake_table", table_id=9999), ConflictError),
         (lambda c, t: c.end("ducklake_file_column_stats", data_file_id=0, column_id=1), InvalidInputError),
     ],

@@ -74,9 +74,7 @@ def _add_batch(connection: Connection, catalog: Catalog, table_id: int, number: 
         record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
     )  # fmt: skip
     for column_id, column in facts.columns.items():
-        changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, table_id=table_id, column_id=column_id, **vars(column)
-        )
+        changes.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
     commit(
         connection, catalog.catalog_id, newest_snapshot(connection), changes, author="demo",
         message=f"demo batch {number}", commit_key=f"demo/{catalog.catalog_uuid}/batch/{number}",
