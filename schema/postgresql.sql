@@ -264,7 +264,7 @@ CREATE TABLE public.ducklake_table_stats (
     next_row_id     BIGINT,
     file_size_bytes BIGINT,
     PRIMARY KEY (catalog_id, table_id)
-);
+) WITH (fillfactor = 50);   -- room to update in place
 
 -- Stays empty: lakefork.visible_table_column_stats derives the bounds from the files.
 CREATE TABLE public.ducklake_table_column_stats (

@@ -38,6 +38,7 @@ DECLARE
     newest public.ducklake_snapshot := lakefork.begin_commit();
 BEGIN
     PERFORM lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
+    DELETE FROM public.ducklake_table_stats WHERE catalog_id = p_catalog_id;   -- only what lives has totals, see add_file
     PERFORM lakefork.add_catalog_snapshot(newest, p_catalog_id, 0, 'dropped_catalog:' || p_catalog_id, p_author);
     RETURN newest.snapshot_id + 1;
 END $$;

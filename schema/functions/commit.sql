@@ -225,7 +225,7 @@ BEGIN
     END LOOP;
 END $generate$;
 
--- What the commit relies on must still be as it was at its base snapshot.
+-- What the commit relies on must still be as it was at its base snapshot, and the catalog must be there.
 --   {"tables": [ids]}  the definition of these tables      {"files": [ids]}  the set of files of these tables
 CREATE FUNCTION lakefork.check_requirements(p_catalog_id bigint, p_base bigint, p_requires jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -234,6 +234,11 @@ DECLARE
     ids bigint[];
     changed bigint;
 BEGIN
+    IF NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) THEN
+        RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
+    ELSIF NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_base) THEN
+        RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base USING ERRCODE = 'LFN01';
+    END IF;
     SELECT array_agg(v::bigint) INTO ids FROM jsonb_array_elements_text(p_requires -> 'tables') v;
     IF ids IS NOT NULL THEN
         SELECT i INTO changed FROM unnest(ids) i
@@ -432,7 +437,7 @@ DECLARE
                           AND added - '{ducklake_data_file,ducklake_file_column_stats}'::text[] = '{}';
     entities text[] := CASE WHEN only_files THEN '{ducklake_data_file}' ELSE lakefork.entities_of(added, ended) END;
     redefines boolean := NOT only_files AND lakefork.redefines(entities);
-    newest record;
+    newest public.ducklake_snapshot;
     new_schema_version bigint;
     defined_tables bigint[] := '{}';
     entity text;
@@ -440,22 +445,17 @@ DECLARE
     ignored text;   -- an assignment costs less than PERFORM
 BEGIN
     ignored := lakefork.lock_commits();
-    SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id,
-           EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) AS catalog_is_live,
-           EXISTS (SELECT FROM public.ducklake_snapshot b WHERE b.snapshot_id = p_base_snapshot) AS base_exists,
-           p_commit_key IS NOT NULL AND EXISTS (SELECT FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key) AS done_before
-    INTO newest
-    FROM public.ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1;
-    IF newest.done_before THEN
+    SELECT * INTO newest FROM public.ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1;
+    IF p_commit_key IS NOT NULL THEN
         SELECT k.snapshot_id, k.schema_version, k.first_catalog_id, k.first_file_id, true
         INTO snapshot_id, schema_version, first_catalog_id, first_file_id, replayed
         FROM lakefork.commit_key k WHERE k.commit_key = p_commit_key;
-        RETURN;
-    ELSIF NOT newest.catalog_is_live THEN
-        RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
-    ELSIF NOT newest.base_exists THEN
-        RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base_snapshot USING ERRCODE = 'LFN01';
-    ELSIF p_changes ? 'requires' THEN
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    -- New files rely on nothing but their table, and add_file sees to that.
+    IF NOT only_files OR p_changes ? 'requires' THEN
         PERFORM lakefork.check_requirements(p_catalog_id, p_base_snapshot, p_changes -> 'requires');
     END IF;
 
@@ -495,11 +495,9 @@ BEGIN
     IF NOT only_files THEN
         words := lakefork.describe_changes(p_catalog_id, first_catalog_id, added, ended, defined_tables);
     END IF;
-    WITH snapshot AS (
-        INSERT INTO public.ducklake_snapshot
-        VALUES (newest.snapshot_id + 1, clock_timestamp(), new_schema_version, newest.next_catalog_id + new_catalog_ids,
-                newest.next_file_id + new_file_ids)
-    )
+    INSERT INTO public.ducklake_snapshot
+    VALUES (newest.snapshot_id + 1, clock_timestamp(), new_schema_version, newest.next_catalog_id + new_catalog_ids,
+            newest.next_file_id + new_file_ids);
     INSERT INTO public.ducklake_snapshot_changes VALUES (newest.snapshot_id + 1, p_catalog_id, words, p_author, p_message, p_extra);
     IF p_commit_key IS NOT NULL THEN
         INSERT INTO lakefork.commit_key

@@ -135,7 +135,7 @@ LANGUAGE sql STABLE AS $$
     WHERE NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = c.snapshot_id)
 $$;
 
--- Totals of a table are those of its live files.
+-- Totals exist for the live tables of live catalogs, and are those of their live files.
 CREATE FUNCTION lakefork.fsck_totals(p_catalog_id bigint) RETURNS SETOF lakefork.finding
 LANGUAGE sql STABLE AS $$
     SELECT 'totals', coalesce(s.catalog_id, f.catalog_id), 'table ' || coalesce(s.table_id, f.table_id),
@@ -143,7 +143,8 @@ LANGUAGE sql STABLE AS $$
                   coalesce(f.records, 0), coalesce(f.bytes, 0))
     FROM public.ducklake_table_stats s
     FULL JOIN (SELECT catalog_id, table_id, sum(record_count) AS records, sum(file_size_bytes) AS bytes
-               FROM public.ducklake_data_file WHERE end_snapshot IS NULL GROUP BY 1, 2) f
+               FROM public.ducklake_data_file WHERE end_snapshot IS NULL AND catalog_id IN (SELECT catalog_id FROM lakefork.visible_catalog())
+               GROUP BY 1, 2) f
       ON f.catalog_id = s.catalog_id AND f.table_id = s.table_id
     WHERE (p_catalog_id IS NULL OR coalesce(s.catalog_id, f.catalog_id) = p_catalog_id)
       AND (coalesce(s.record_count, 0) <> coalesce(f.records, 0) OR coalesce(s.file_size_bytes, 0) <> coalesce(f.bytes, 0))
@@ -151,7 +152,8 @@ LANGUAGE sql STABLE AS $$
     SELECT 'totals', coalesce(s.catalog_id, t.catalog_id), 'table ' || coalesce(s.table_id, t.table_id),
            CASE WHEN s.table_id IS NULL THEN 'it has no totals' ELSE 'it has totals, but is not live' END
     FROM public.ducklake_table_stats s
-    FULL JOIN (SELECT catalog_id, table_id FROM public.ducklake_table WHERE end_snapshot IS NULL) t
+    FULL JOIN (SELECT catalog_id, table_id FROM public.ducklake_table
+               WHERE end_snapshot IS NULL AND catalog_id IN (SELECT catalog_id FROM lakefork.visible_catalog())) t
       ON t.catalog_id = s.catalog_id AND t.table_id = s.table_id
     WHERE (s.table_id IS NULL OR t.table_id IS NULL) AND (p_catalog_id IS NULL OR coalesce(s.catalog_id, t.catalog_id) = p_catalog_id)
 $$;

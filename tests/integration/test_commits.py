@@ -321,8 +321,10 @@ def test_commits_into_nothing_are_refused(connection: Connection) -> None:
     with pytest.raises(NotFoundError, match="base snapshot 12345"):
         commit(connection, table.catalog.catalog_id, 12345, Changes())
     drop_catalog(connection, table.catalog)
-    with pytest.raises(NotFoundError):
-        commit(connection, table.catalog.catalog_id, base, file_changes(table, "late"))
+    for changes in (file_changes(table, "late"), Changes()):
+        with pytest.raises(NotFoundError):
+            commit(connection, table.catalog.catalog_id, base, changes)
+    assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
 
 
 def test_a_table_of_another_catalog_is_out_of_reach(connection: Connection) -> None:
