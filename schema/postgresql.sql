@@ -419,6 +419,9 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/entities.sql
 \ir functions/snapshots.sql
 \ir functions/paths.sql
+\ir functions/files.sql
+\ir functions/apply.sql
+\ir functions/describe.sql
 \ir functions/commit.sql
 \ir functions/catalogs.sql
 \ir functions/visible.sql

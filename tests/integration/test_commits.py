@@ -297,6 +297,9 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
         (lambda c, t: c.add("ducklake_data_file", data_file_id=-5, table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=77, column_id=1), NotFoundError),
         (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-2, column_id=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, path="x", file_size_bytes=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, path="x", record_count=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.end("ducklake_table", table_id=9999), ConflictError),
         (lambda c, t: c.end("ducklake_file_column_stats", data_file_id=0, column_id=1), InvalidInputError),
     ],
@@ -311,6 +314,38 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(connection: Connecti
     assert newest_snapshot(connection) == base
     assert files_at(connection, table) == []
     assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"data_file_id": -2}, {"data_file_id": 5}, {"table_id": 9999}, {"path": None}, {"record_count": None},
+        {"record_count": -1}, {"file_size_bytes": None}, {"file_size_bytes": -1},
+    ],
+)  # fmt: skip
+def test_a_single_file_is_checked_like_many(connection: Connection, wrong: dict[str, object]) -> None:
+    table = make_table(connection, make_catalog(connection))
+    base = newest_snapshot(connection)
+    changes = Changes()
+    row = {
+        "data_file_id": changes.new_file_id(),
+        "table_id": table.table_id,
+        "path": "x",
+        "record_count": 1,
+        "file_size_bytes": 1,
+    }
+    changes.add("ducklake_data_file", **{**row, **wrong})
+    with pytest.raises(NotFoundError, match="1 of 1 new rows of ducklake_data_file are refused"):
+        commit(connection, table.catalog.catalog_id, base, changes)
+    assert newest_snapshot(connection) == base
+    assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
+
+
+def test_ids_cannot_be_taken_back(connection: Connection) -> None:
+    catalog = make_catalog(connection)
+    for counter in ("catalog_ids", "file_ids"):
+        with pytest.raises(psycopg.Error, match="cannot take back ids"):
+            connection.execute(f"SELECT * FROM lakefork.commit({catalog.catalog_id}, 1, '{{\"{counter}\": -1}}')")
 
 
 def test_commits_into_nothing_are_refused(connection: Connection) -> None:

@@ -1,9 +1,12 @@
 """The embedded Postgres: private, on loopback only, and back after a kill −9."""
 
 import os
+import shutil
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -97,6 +100,24 @@ def test_what_was_committed_survives_a_kill(server: EmbeddedPostgres, settings: 
         assert files_at(connection, table) == [f"batch-{number}" for number in range(20)]
         assert add_file(connection, table, "after").first_file_id == 20
         assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root has capabilities to give up"
+)
+@pytest.mark.parametrize("missing", ["-dac_read_search", "-dac_read_search,-dac_override"])
+def test_root_with_fewer_capabilities_as_in_containers(missing: str, tmp_path: Path) -> None:
+    lakefork = [str(Path(sys.executable).parent / "lakefork"), "db"]
+    limited = ["setpriv", f"--bounding-set={missing}", f"--inh-caps={missing}", *lakefork, "start"]
+    environment = {**os.environ, "LAKEFORK_HOME": str(tmp_path / "home")}
+    started = subprocess.run(limited, env=environment, capture_output=True, text=True)
+    subprocess.run([*lakefork, "stop"], env=environment, capture_output=True)
+    if "dac_override" in missing:
+        assert started.stderr == (
+            "lakefork: Postgres does not run as root, and this root cannot hand it on: use another user, or set LAKEFORK_DSN\n"
+        )
+    else:
+        assert started.returncode == 0, started.stderr
 
 
 def test_a_taken_port_is_one_clear_line(settings: Settings) -> None:

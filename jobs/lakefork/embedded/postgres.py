@@ -81,6 +81,7 @@ class EmbeddedPostgres:
             yield
 
     def _initdb(self) -> None:
+        _drop_root()  # says at once if that is impossible
         shutil.rmtree(self._base, ignore_errors=True)  # what an interrupted initdb left
         self._base.mkdir(mode=0o700)
         password_file = self._base / "password"
@@ -137,11 +138,23 @@ def _drop_root() -> list[str]:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise SetupError("Postgres does not run as root, and setpriv is missing: use another user, or set LAKEFORK_DSN")
-    keep = "-all,+dac_read_search"
+    keep = f"-all,+{_reading_capability()}"
     return [
         setpriv, f"--reuid={UNPRIVILEGED_USER}", f"--regid={_group()}", "--clear-groups",
         f"--inh-caps={keep}", f"--ambient-caps={keep}",
+        "--securebits=+no_setuid_fixup",  # access(2) forgets capabilities without it
     ]  # fmt: skip
+
+
+def _reading_capability() -> str:
+    """The smallest capability we have that lets another user enter private directories; containers lack the first."""
+    effective = int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16)
+    for name, bit in (("dac_read_search", 2), ("dac_override", 1)):
+        if effective >> bit & 1:
+            return name
+    raise SetupError(
+        "Postgres does not run as root, and this root cannot hand it on: use another user, or set LAKEFORK_DSN"
+    )
 
 
 def _group() -> int:
