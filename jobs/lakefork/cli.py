@@ -24,6 +24,11 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         code = 141
+    except Exception as error:
+        if not type(error).__module__.startswith("psycopg"):
+            raise
+        print(f"lakefork: Postgres: {str(error).splitlines()[0]}", file=sys.stderr)
+        code = 1
     sys.exit(code or 0)
 
 

@@ -64,6 +64,14 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("lakefork: setting spark.memory is not known")
 
 
+def test_what_postgres_refuses_is_one_line(dsn: str) -> None:
+    with connect(dsn) as connection:
+        connection.execute("DROP VIEW system.jobs")
+    done = run("status", LAKEFORK_DSN=dsn)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith("lakefork: Postgres: ")
+
+
 def test_db_url_is_that_of_the_environment_when_set() -> None:
     done = run("db", "url", LAKEFORK_DSN="postgresql://somewhere/db")
     assert done.stdout == "postgresql://somewhere/db\n"

@@ -17,7 +17,6 @@ from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import (
     JobRun,
     Lease,
-    Usage,
     beat_job,
     finish_job,
     release_lease,
@@ -168,6 +167,3 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-__all__ = ["JobContext", "Usage", "run_job"]
