@@ -315,7 +315,7 @@ def test_commits_behave_like_the_model(dsn: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=40, stateful_step_count=30, deadline=None, derandomize=False, database=None,
+            max_examples=40, stateful_step_count=30, deadline=None, database=None,
             suppress_health_check=list(HealthCheck), print_blob=True,
         ),
     )  # fmt: skip
