@@ -2,11 +2,14 @@
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.trigger import CronTriggerTimetable
 
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
@@ -73,6 +76,16 @@ def test_the_form_refuses_what_the_job_refuses() -> None:
             form[name].resolve(value)
 
 
-def test_the_first_scheduled_run_is_the_next_one(bag: DagBag) -> None:
-    """A newcomer's stack must not begin with runs that were due before it existed."""
-    assert all(dag.start_date is None for dag in bag.dags.values())
+@pytest.mark.parametrize("dag_id", JOBS)
+def test_the_first_scheduled_run_is_the_next_one(bag: DagBag, dag_id: str) -> None:
+    """A newcomer's stack must not begin with a run that was due before it existed, however shortly."""
+    dag = bag.dags[dag_id]
+    assert dag.start_date is None and dag.timetable.run_immediately == timedelta(0)
+    minute_ago = datetime.now(UTC) - timedelta(minutes=1)
+    just_missed = CronTriggerTimetable(
+        f"{minute_ago.minute} {minute_ago.hour} * * *", timezone="UTC", run_immediately=dag.timetable.run_immediately
+    )
+    first = just_missed.next_dagrun_info(
+        last_automated_data_interval=None, restriction=TimeRestriction(earliest=None, latest=None, catchup=False)
+    )
+    assert first is not None and first.run_after > datetime.now(UTC) + timedelta(hours=23)

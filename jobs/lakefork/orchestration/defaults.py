@@ -3,19 +3,22 @@
 from datetime import timedelta
 from typing import Any
 
+from airflow.sdk import CronTriggerTimetable
+
 from lakefork.orchestration.params import trigger_form
 from lakefork.params import JobParams
 
 
-def dag_defaults(params: type[JobParams], docs: str | None, *, schedule: Any) -> dict[str, Any]:
+def dag_defaults(params: type[JobParams], docs: str | None, *, cron: str) -> dict[str, Any]:
     """Arguments of @dag: the module's docstring is the page that people read in the UI."""
     return {
         "dag_id": params.job,
         "dag_display_name": params.job,
         "description": (docs or "").strip().splitlines()[0].lstrip("# ").split(": ", 1)[-1],
         "doc_md": docs,
-        "schedule": schedule,
-        "start_date": None,  # the first run is the next one of the schedule, not one that was missed before
+        # The first run is the next one of the schedule; by default Airflow makes up for one that was just missed.
+        "schedule": CronTriggerTimetable(cron, timezone="UTC", run_immediately=timedelta(0)),
+        "start_date": None,
         "catchup": False,
         "max_active_runs": 1,
         "tags": ["lakefork"],
