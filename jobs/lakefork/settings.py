@@ -76,8 +76,8 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
-# Set for processes of the stack, not settings.
-OTHER_VARIABLES = {"LAKEFORK_STACK", "LAKEFORK_TRACE"}
+# Set by Airflow's task for its job; not a setting.
+OTHER_VARIABLES = {"LAKEFORK_TRACE"}
 
 
 def _unknown_variables() -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 from lakefork.catalog.connection import connect
 from lakefork.embedded.airflow import AirflowClient
 from lakefork.errors import JobFailedError, SetupError
+from lakefork.params import JOBS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 LAKEFORK = Path(sys.executable).parent / "lakefork"
@@ -149,6 +150,10 @@ def test_the_page_shows_the_lake_to_those_who_may_see_it(stack: Stack) -> None:
     assert page.status_code == 200
     assert "<td>demo</td>" in page.text and "30,000" in page.text and "catalog_fsck" in page.text
     assert not [name for name, secret in stack.secrets.items() if secret in page.text]
+    dags = httpx.get(f"{url}/api/v2/dags", headers=allowed, trust_env=False).json()
+    assert {dag["dag_id"] for dag in dags["dags"]} == set(JOBS), "ours and no examples"
+    pool = httpx.get(f"{url}/api/v2/pools/lakefork_spark", headers=allowed, trust_env=False)
+    assert (pool.status_code, pool.json()["slots"]) == (200, 1)
     status = httpx.get(f"{url}/lakefork/status.json", headers=allowed, trust_env=False).json()
     assert [catalog["name"] for catalog in status["catalogs"]] == ["demo", "main"]
 
