@@ -337,6 +337,52 @@ CREATE TABLE lakefork.lease (
     expires_at  TIMESTAMPTZ NOT NULL
 );
 
+-- Who makes ids with which node. Times are in milliseconds since 2025; a node's ranges of them never overlap.
+CREATE TABLE lakefork.node (
+    node       INTEGER PRIMARY KEY,
+    node_id    VARCHAR NOT NULL,            -- the configured name
+    holder     VARCHAR NOT NULL,            -- one generator in one process
+    first_ms   BIGINT NOT NULL,             -- earlier ids are those of other holders
+    until_ms   BIGINT NOT NULL,             -- earlier ids may have been given out
+    expires_at TIMESTAMPTZ NOT NULL
+);
+
+-- Who may use a catalog. A deleted user stays, so that the id is not given to somebody else unnoticed.
+CREATE TABLE lakefork.app_user (
+    catalog_id  BIGINT NOT NULL,
+    user_id     VARCHAR NOT NULL,
+    username    VARCHAR,
+    role        VARCHAR NOT NULL DEFAULT 'user',
+    permissions VARCHAR[] NOT NULL DEFAULT [],     -- rules, OR-ed; see docs/sql.md
+    created_at  TIMESTAMPTZ NOT NULL DEFAULT now(),
+    deleted_at  TIMESTAMPTZ,
+    PRIMARY KEY (catalog_id, user_id)
+);
+
+-- Places that CREATE TABLE can name. A table keeps the path that it was created with.
+CREATE TABLE lakefork.storage_location (
+    catalog_id      BIGINT NOT NULL,
+    location_name   VARCHAR NOT NULL,
+    location_type   VARCHAR NOT NULL,
+    path            VARCHAR NOT NULL,
+    credentials_ref VARCHAR,                       -- a name, never the credentials
+    created_at      TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (catalog_id, location_name)
+);
+
+-- Who did something in the name of somebody else.
+CREATE TABLE lakefork.audit (
+    audit_id      BIGINT PRIMARY KEY,
+    catalog_id    BIGINT NOT NULL,
+    occurred_at   TIMESTAMPTZ NOT NULL DEFAULT now(),
+    actor         VARCHAR NOT NULL,
+    role          VARCHAR NOT NULL,
+    subject       VARCHAR NOT NULL,
+    action        VARCHAR NOT NULL,
+    table_name    VARCHAR NOT NULL,
+    affected_rows BIGINT NOT NULL
+);
+
 -- What each run of a job reports of itself.
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,

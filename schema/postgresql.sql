@@ -4,12 +4,13 @@
 --
 -- Apply it to an empty database; there are no migrations. schema/duckdb.sql holds the same tables.
 -- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.
--- system.*: what people read.
+-- system.*: what people read.  hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
 \set ON_ERROR_STOP on
 BEGIN;
 
 CREATE SCHEMA lakefork;
 CREATE SCHEMA system;
+CREATE SCHEMA hot;
 
 -- Global ---------------------------------------------------------------------------------------
 
@@ -338,6 +339,7 @@ CREATE TABLE public.ducklake_schema_versions (
     table_id       BIGINT NOT NULL,
     PRIMARY KEY (catalog_id, begin_snapshot, table_id)
 );
+CREATE INDEX ducklake_schema_versions_table ON public.ducklake_schema_versions (catalog_id, table_id, begin_snapshot);
 
 CREATE TABLE public.ducklake_files_scheduled_for_deletion (
     catalog_id       BIGINT NOT NULL,
@@ -394,6 +396,56 @@ CREATE TABLE lakefork.lease (
     expires_at  TIMESTAMPTZ NOT NULL
 );
 
+-- Who makes ids with which node. Times are in milliseconds since 2025; a node's ranges of them never overlap.
+CREATE TABLE lakefork.node (
+    node       INTEGER PRIMARY KEY CHECK (node BETWEEN 0 AND 1023),
+    node_id    VARCHAR NOT NULL,            -- the configured name
+    holder     VARCHAR NOT NULL UNIQUE,     -- one generator in one process
+    first_ms   BIGINT NOT NULL,             -- earlier ids are those of other holders
+    until_ms   BIGINT NOT NULL,             -- earlier ids may have been given out
+    expires_at TIMESTAMPTZ NOT NULL,
+    CHECK (first_ms <= until_ms)
+);
+
+-- Who may use a catalog. A deleted user stays, so that the id is not given to somebody else unnoticed.
+CREATE TABLE lakefork.app_user (
+    catalog_id  BIGINT NOT NULL,
+    user_id     VARCHAR NOT NULL,
+    username    VARCHAR,
+    role        VARCHAR NOT NULL DEFAULT 'user',
+    permissions VARCHAR[] NOT NULL DEFAULT '{}',   -- rules, OR-ed; see docs/sql.md
+    created_at  TIMESTAMPTZ NOT NULL DEFAULT now(),
+    deleted_at  TIMESTAMPTZ,
+    PRIMARY KEY (catalog_id, user_id),
+    CONSTRAINT app_user_role CHECK (role IN ('user', 'service', 'admin', 'system'))
+);
+
+-- Places that CREATE TABLE can name. A table keeps the path that it was created with.
+CREATE TABLE lakefork.storage_location (
+    catalog_id      BIGINT NOT NULL,
+    location_name   VARCHAR NOT NULL,
+    location_type   VARCHAR NOT NULL,
+    path            VARCHAR NOT NULL,
+    credentials_ref VARCHAR,                       -- a name, never the credentials
+    created_at      TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (catalog_id, location_name),
+    CONSTRAINT storage_location_type CHECK (location_type IN ('filesystem', 's3'))
+);
+
+-- Who did something in the name of somebody else.
+CREATE TABLE lakefork.audit (
+    audit_id      BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    catalog_id    BIGINT NOT NULL,
+    occurred_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    actor         VARCHAR NOT NULL,
+    role          VARCHAR NOT NULL,
+    subject       VARCHAR NOT NULL,
+    action        VARCHAR NOT NULL,
+    table_name    VARCHAR NOT NULL,
+    affected_rows BIGINT NOT NULL
+);
+CREATE INDEX audit_catalog ON lakefork.audit (catalog_id, occurred_at);
+
 -- What each run of a job reports of itself.
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
@@ -426,6 +478,9 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/catalogs.sql
 \ir functions/visible.sql
 \ir functions/leases.sql
+\ir functions/nodes.sql
+\ir functions/tables.sql
+\ir functions/hot.sql
 \ir functions/fsck.sql
 \ir views/system.sql
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
+from lakefork.sql.engine import Engine
+from sql_lake import SqlLake
 
 _numbers = itertools.count()
 
@@ -77,3 +80,12 @@ def data_dir(tmp_path: Path) -> Path:
     path = tmp_path / "data"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def lake(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[SqlLake]:
+    """An empty catalog `main` with an SQL engine."""
+    with connect(dsn) as connection:
+        catalog = create_catalog(connection, "main", str(data_dir / "main"))
+    with Engine(make_settings(), dsn) as engine:
+        yield SqlLake(engine, dsn, catalog)

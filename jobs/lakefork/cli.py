@@ -51,6 +51,24 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print one JSON object")
     status.set_defaults(run=_status)
 
+    sql = commands.add_parser("sql", help="run SQL (docs/sql.md)", description="Runs statements, separated by semicolons.")
+    _add_session_arguments(sql)
+    sql.add_argument("--namespace", help="where tables without a namespace are looked up")
+    sql.add_argument("--format", choices=["table", "json"], default="table", help="json prints one object (default: table)")
+    sql.add_argument("text", nargs="?", metavar="SQL", help="without it, SQL is read from stdin")
+    sql.set_defaults(run=_sql)
+
+    load = commands.add_parser("load", help="append the rows of a Parquet or CSV file to a table")
+    _add_session_arguments(load)
+    load.add_argument("--as-user", metavar="ID", help="whose rows they become, for service and admin")
+    load.add_argument("table", metavar="NAMESPACE.TABLE")
+    load.add_argument("file", type=Path, metavar="FILE", help="*.parquet, or *.csv with a header; columns go by name")
+    load.set_defaults(run=_load)
+
+    schemas = commands.add_parser("schemas", help="write the schema files of a catalog again, from the catalog")
+    schemas.add_argument("--catalog", default="main", help="default: main")
+    schemas.set_defaults(run=_schemas)
+
     run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
     run.add_argument("job", metavar="JOB", help="e.g. catalog_fsck")
     run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
@@ -64,6 +82,16 @@ def _parser() -> argparse.ArgumentParser:
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.set_defaults(run=_stack)
     return parser
+
+
+def _add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--catalog", default="main", help="default: main")
+    parser.add_argument("--user", metavar="ID", help="who asks; needed for rows of USER tables")
+    parser.add_argument(
+        "--role",
+        choices=["user", "service", "admin"],
+        help="default: that of the user in system.users, else user; without --user: admin",
+    )
 
 
 def _db(arguments: argparse.Namespace) -> int:
@@ -116,6 +144,38 @@ def _status(arguments: argparse.Namespace) -> int:
         status = read_status(connection)
     print(json.dumps(status.as_json()) if arguments.json else status.as_text())
     return 0
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from lakefork.sql.console import run_sql
+
+    text = sys.stdin.read() if arguments.text is None else arguments.text
+    return run_sql(_database(), _session(arguments), text, as_json=arguments.format == "json")
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    from lakefork.sql.console import load_file
+
+    print(load_file(_database(), _session(arguments), arguments.table, arguments.file, arguments.as_user))
+    return 0
+
+
+def _schemas(arguments: argparse.Namespace) -> int:
+    from lakefork.sql.console import rewrite_schemas
+
+    print(rewrite_schemas(_database(), arguments.catalog))
+    return 0
+
+
+def _session(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name, None) for name in ("catalog", "user", "role", "namespace")}
+
+
+def _database() -> str:
+    from lakefork.embedded.database import database_url
+    from lakefork.settings import load_settings
+
+    return database_url(load_settings())
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -29,6 +29,22 @@ class ConflictError(LakeforkError):
     retryable = True
 
 
+class DefinitionChangedError(ConflictError):
+    """The table was altered or dropped after the write was planned; planning again tells which."""
+
+
+class PermissionDeniedError(LakeforkError):
+    """Whoever asks may not do it."""
+
+    code = "permission_denied"
+
+
+class LimitError(LakeforkError):
+    """The request needs more time, rows or memory than it may have."""
+
+    code = "limit_exceeded"
+
+
 class SetupError(LakeforkError):
     """The machine or the configuration lacks something."""
 
@@ -65,3 +81,13 @@ class JobFailedError(LakeforkError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+# The SQLSTATEs of the functions in schema/functions.
+BY_SQLSTATE: dict[str, type[LakeforkError]] = {
+    "LFC01": ConflictError,
+    "LFC02": DefinitionChangedError,
+    "LFN01": NotFoundError,
+    "LFV01": InvalidInputError,
+    "LFP01": PermissionDeniedError,
+}

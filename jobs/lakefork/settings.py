@@ -48,6 +48,15 @@ class StorageSettings(Section):
     min_free_mb: int = Field(500, ge=0)
 
 
+class SqlSettings(Section):
+    connections: int = Field(20, ge=1)
+    statement_timeout_seconds: float = Field(60, gt=0)
+    max_rows: int = Field(1_000_000, ge=1)
+    max_changed_rows: int = Field(1_000_000, ge=1)
+    memory_mb: int = Field(1024, ge=64)
+    threads: int = Field(2, ge=1)
+
+
 class Settings(BaseSettings):
     """All settings; see the comments in the file for what each does."""
 
@@ -63,6 +72,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     storage: StorageSettings = StorageSettings()
+    sql: SqlSettings = SqlSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -1,7 +1,9 @@
 -- Errors of Lakefork have SQLSTATEs of their own, so that nobody needs to read their text:
 --   LFC01  somebody else changed it first: read again and retry
+--   LFC02  the same, of the definition that a write of rows was planned for
 --   LFN01  it does not exist (any more)
 --   LFV01  the request makes no sense
+--   LFP01  whoever asks may not do it
 
 -- Waits for the one lock under which snapshots are made; it is held until the transaction ends.
 -- Readers never take it. File cleanup excludes commits by the fence, taken here in shared mode.

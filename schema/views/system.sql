@@ -29,3 +29,25 @@ CREATE VIEW system.jobs AS
            CASE WHEN r.status = 'running' AND r.heartbeat_at < now() - interval '2 minutes'
                 THEN 'the process stopped reporting' ELSE r.error END AS error_message
     FROM lakefork.job_run r;
+
+CREATE VIEW system.users AS
+    SELECT c.catalog_name, u.user_id, u.username, u.role, u.permissions, u.created_at, u.deleted_at
+    FROM lakefork.app_user u JOIN lakefork.visible_catalog() c USING (catalog_id);
+
+-- Tables keep the name of the location that they were created with.
+CREATE VIEW system.storage_locations AS
+    SELECT c.catalog_name, l.location_name, l.location_type, l.path, l.credentials_ref, l.created_at,
+           coalesce(cardinality(u.tables), 0) AS usage_count, coalesce(u.tables, '{}') AS used_by
+    FROM lakefork.storage_location l
+    JOIN lakefork.visible_catalog() c USING (catalog_id)
+    LEFT JOIN LATERAL (
+        SELECT array_agg(s.schema_name || '.' || t.table_name ORDER BY s.schema_name, t.table_name) AS tables
+        FROM lakefork.visible_tag(l.catalog_id) g
+        JOIN lakefork.visible_table(l.catalog_id) t ON t.table_id = g.object_id
+        JOIN lakefork.visible_schema(l.catalog_id) s ON s.schema_id = t.schema_id
+        WHERE g.key = 'location_reference' AND g.value = l.location_name
+    ) u ON true;
+
+CREATE VIEW system.audit AS
+    SELECT c.catalog_name, a.occurred_at, a.actor, a.role, a.subject, a.action, a.table_name, a.affected_rows
+    FROM lakefork.audit a JOIN lakefork.visible_catalog() c USING (catalog_id);

@@ -9,17 +9,21 @@ import pytest
 
 JOBS = Path(__file__).parents[2] / "jobs"
 LIBRARY = JOBS / "lakefork"
-BASE = {"settings", "errors", "params", "seqid", "queries"}
+BASE = {"settings", "errors", "params", "seqid", "queries", "column_types", "tables", "predicates"}
 MAY_IMPORT = {
     "settings": {"errors"},
     "errors": set(),
     "queries": set(),
     "params": {"errors"},
+    "seqid": {"errors"},
+    "column_types": {"errors"},
+    "tables": {"errors", "column_types"},
+    "predicates": {"column_types", "tables"},
     "catalog": BASE,
     "hot": BASE,
     "storage": BASE,
     "cold": BASE | {"storage"},
-    "maintenance": {"errors", "params", "cold.statistics"},
+    "maintenance": {"errors", "params", "predicates", "tables", "column_types", "cold.statistics"},
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},

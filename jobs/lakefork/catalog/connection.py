@@ -8,25 +8,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from lakefork.errors import (
-    CatalogVersionError,
-    ConflictError,
-    InvalidInputError,
-    LakeforkError,
-    NotFoundError,
-    SetupError,
-)
+from lakefork.errors import BY_SQLSTATE, CatalogVersionError, ConflictError, SetupError
 
 Connection = psycopg.Connection[dict[str, Any]]
 
 CATALOG_VERSION = "0.5-dev1"
 OLDEST_POSTGRES = 14
 
-_ERRORS_BY_SQLSTATE: dict[str, type[LakeforkError]] = {
-    "LFC01": ConflictError,
-    "LFN01": NotFoundError,
-    "LFV01": InvalidInputError,
-}
 _NAME_CONSTRAINTS = {
     "ducklake_catalog_live_name": "catalog",
     "ducklake_schema_live_name": "namespace",
@@ -108,6 +96,6 @@ def domain_errors() -> Iterator[None]:
     except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
         raise ConflictError("another transaction got in the way: try again") from error
     except psycopg.Error as error:
-        if domain_error := _ERRORS_BY_SQLSTATE.get(error.sqlstate or ""):
+        if domain_error := BY_SQLSTATE.get(error.sqlstate or ""):
             raise domain_error(error.diag.message_primary) from error
         raise

@@ -1,10 +1,14 @@
 """File systems behind the smallest protocol that works: a path becomes a pyarrow file system and a path in it."""
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 from pyarrow import fs
+
+from lakefork.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -36,3 +40,36 @@ def _s3(options: StorageOptions) -> Any:
     if options.s3_region:
         arguments["region"] = options.s3_region
     return fs.S3FileSystem(**arguments)
+
+
+def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
+    """Readers see the old content or the new, never a part: renamed into place where there is rename, else one put."""
+    filesystem, inner = open_path(path, options)
+    directory, _, name = inner.rpartition("/")
+    if path.startswith("s3://"):
+        with filesystem.open_output_stream(inner) as stream:
+            stream.write(content)
+        return
+    filesystem.create_dir(directory, recursive=True)
+    temporary = f"{directory}/.{name}.{uuid4().hex}"
+    try:
+        with filesystem.open_output_stream(temporary) as stream:
+            stream.write(content)
+        os.replace(temporary, inner)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def require_access(path: str, options: StorageOptions) -> None:
+    """Writes and removes a small file there; otherwise says why the path cannot be used."""
+    filesystem, inner = open_path(path, options)
+    probe = f"{inner.rstrip('/')}/.lakefork-{uuid4().hex}"
+    try:
+        if not path.startswith("s3://"):
+            filesystem.create_dir(inner, recursive=True)
+        with filesystem.open_output_stream(probe) as stream:
+            stream.write(b"")
+        filesystem.delete_file(probe)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written to: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,122 @@
+"""Connections that speak Arrow with Postgres (ADBC), pooled; errors become Lakefork's by SQLSTATE."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from psycopg.conninfo import make_conninfo
+
+from lakefork.errors import BY_SQLSTATE, ConflictError, DefinitionChangedError, InvalidInputError, LakeforkError, LimitError, SetupError
+
+_OTHER_ERRORS: dict[str, tuple[type[LakeforkError], str]] = {
+    "40001": (ConflictError, "another transaction got in the way: try again"),
+    "40P01": (ConflictError, "another transaction got in the way: try again"),
+    "42P01": (DefinitionChangedError, "the table was changed meanwhile: try again"),
+    "54000": (InvalidInputError, "a key is too long to be indexed: keys may have up to about 2,700 bytes"),
+    "57014": (LimitError, "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"),
+}
+
+
+class ArrowConnection:
+    """One connection; within transaction() all calls see and make one transaction."""
+
+    def __init__(self, dsn: str, *, read_only: bool, timeout_seconds: float) -> None:
+        options = (
+            f"-c statement_timeout={int(timeout_seconds * 1000)} -c standard_conforming_strings=on -c TimeZone=UTC "
+            f"-c default_transaction_isolation={'repeatable' if read_only else 'read'}\\ {'read' if read_only else 'committed'} "
+            f"-c default_transaction_read_only={'on' if read_only else 'off'}"
+        )
+        try:
+            self._connection = adbc.connect(make_conninfo(dsn, options=options, application_name="lakefork"))
+        except AdbcError as error:
+            raise SetupError(f"cannot connect to Postgres: {_said(error)}") from None
+
+    def query(self, sql: str) -> pa.Table:
+        with domain_errors(), self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def execute(self, sql: str) -> None:
+        with domain_errors(), self._connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    def copy_in(self, schema: str, table: str, rows: Any) -> None:
+        """Appends Arrow rows with one binary COPY; their columns name the table's."""
+        with domain_errors(), self._connection.cursor() as cursor:
+            cursor.adbc_ingest(table, rows, mode="append", db_schema_name=schema)
+
+    @contextmanager
+    def transaction(self) -> Iterator["ArrowConnection"]:
+        try:
+            yield self
+        except BaseException:
+            self._connection.rollback()
+            raise
+        with domain_errors():
+            self._connection.commit()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class ArrowPool:
+    """Keeps connections for the next caller; a connection that failed to roll back is thrown away."""
+
+    def __init__(self, connect: Callable[[], ArrowConnection], size: int) -> None:
+        self._connect = connect
+        self._size = size
+        self._idle: list[ArrowConnection] = []
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(size)
+
+    @contextmanager
+    def transaction(self) -> Iterator[ArrowConnection]:
+        with self._slots:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = self._connect()
+            usable = False
+            try:
+                with connection.transaction():
+                    yield connection
+                usable = True
+            except LakeforkError:
+                usable = True
+                raise
+            finally:
+                if usable:
+                    with self._lock:
+                        self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+
+@contextmanager
+def domain_errors() -> Iterator[None]:
+    """Turns what Postgres reports, by SQLSTATE, into Lakefork's errors."""
+    try:
+        yield
+    except AdbcError as error:
+        state = error.sqlstate or ""
+        if kind := BY_SQLSTATE.get(state):
+            raise kind(_said(error)) from error
+        if state in _OTHER_ERRORS:
+            kind, sentence = _OTHER_ERRORS[state]
+            raise kind(sentence) from error
+        raise
+
+
+def _said(error: AdbcError) -> str:
+    """What Postgres said, without the driver's words around it."""
+    said = dict(error.details or ()).get(b"PG_DIAG_MESSAGE_PRIMARY", b"")
+    return said.decode() if isinstance(said, bytes) and said else str(error).splitlines()[0]

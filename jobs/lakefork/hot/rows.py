@@ -1,0 +1,147 @@
+"""Rows of hot tables: append versions, look them up by key, read them; nothing is changed in place."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefork.errors import ConflictError, InvalidInputError
+from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.tables import SCHEMA, HotTable, hot_column
+from lakefork.column_types import BIGINT, TEXT
+from lakefork.predicates import Predicate, postgres_array, postgres_literal
+from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
+
+SYSTEM = (SEQ, DELETED)
+
+
+def append_version(connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rows: pa.Table) -> None:
+    """Adds versions: the table's columns by name, _seq and _deleted. INSERT, UPDATE and DELETE all come here."""
+    count = rows.num_rows
+    columns = {"catalog_id": pa.repeat(pa.scalar(definition.catalog_id, pa.int64()), count)}
+    if definition.per_user:
+        columns[USER_ID] = pa.repeat(pa.scalar(user_id, pa.string()), count)
+    columns |= {name: rows[name] for name in SYSTEM}
+    columns |= {hot_column(column): _storage(rows[column.name], column) for column in definition.columns}
+    connection.copy_in(SCHEMA, HotTable(definition).name, pa.table(columns))
+
+
+def append_one_statement(definition: TableDefinition) -> str:
+    """The same for one row in one round trip: guards, then inserts; the parameters are those of append_one_values."""
+    hot = HotTable(definition)
+    columns = [*hot.owner_columns, *SYSTEM, *(hot_column(column) for column in definition.columns)]
+    owner_types = {"catalog_id": "bigint", USER_ID: "text", SEQ: "bigint", DELETED: "boolean"}
+    types = [owner_types.get(name) for name in columns[: len(columns) - len(definition.columns)]]
+    types += [column.type.postgres for column in definition.columns]
+    values = ", ".join(f"%s::{kind}" for kind in types)
+    return (
+        f"INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
+        f"lakefork.guard_write({_expected(definition)}, %s)"  # a catalog's name has no percent sign
+    )
+
+
+def append_one_values(definition: TableDefinition, user_id: str | None, seq: int, values: Sequence[Any]) -> list[Any]:
+    owner = [definition.catalog_id, user_id] if definition.per_user else [definition.catalog_id]
+    return [*owner, int(seq), False, *values, user_id]
+
+
+def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: pa.Table | None = None) -> None:
+    """Keys are there, different from each other, and not those of existing live rows."""
+    names = [column.name for column in definition.key]
+    for name in names:
+        if keys[name].null_count:
+            raise InvalidInputError(f"{definition}: the key column {name} cannot be NULL")
+    if keys.num_rows > 1 and len(keys.group_by(names).aggregate([])) < keys.num_rows:
+        raise ConflictError(f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys, names))}")
+    if existing is not None and existing.num_rows:
+        raise ConflictError(f"{definition}: a row with this key exists already{_example(definition, existing)}")
+
+
+def lock_rows(
+    connection: ArrowConnection, definition: TableDefinition, user_id: str | None, key_hashes: Iterable[int] | None
+) -> None:
+    """Keeps other writers of these keys out until the transaction ends; None: all writers of this user's rows."""
+    keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
+    connection.query(f"SELECT lakefork.lock_rows({_expected(definition)}, {_owner(user_id)}, {keys})::text")
+
+
+def guard_write(connection: ArrowConnection, definition: TableDefinition, user_id: str | None) -> None:
+    """For writes that look at no keys."""
+    connection.query(f"SELECT lakefork.guard_write({_expected(definition)}, {_owner(user_id)})")
+
+
+def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:
+    """The newest version in this table of each of the keys that it has."""
+    key = hot.definition.key
+    wanted = ", ".join(postgres_array(keys[column.name].to_pylist(), column.type) for column in key)
+    names = ", ".join(f"k{column.column_id}" for column in key)
+    same = " AND ".join(f"h.{hot_column(column)} = k.k{column.column_id}" for column in key)
+    return connection.query(
+        f"SELECT v.* FROM unnest({wanted}) AS k ({names}) CROSS JOIN LATERAL (SELECT {_columns(hot, hot.definition.columns)} "
+        f"FROM {hot.qualified} h WHERE {hot.of(user_id)} AND {same} ORDER BY {SEQ} DESC LIMIT 1) v"
+    )
+
+
+def read_versions(
+    connection: ArrowConnection,
+    hot: HotTable,
+    user_id: str | None,
+    columns: Iterable[Column],
+    predicates: Iterable[Predicate] = (),
+) -> pa.Table:
+    """All versions that satisfy the predicates (on key and _seq only), of one user or of all."""
+    conditions = " AND ".join([hot.of(user_id), *(_condition(one) for one in predicates)])
+    return connection.query(f"SELECT {_columns(hot, columns)} FROM {hot.qualified} WHERE {conditions}")
+
+
+def any_key_between(connection: ArrowConnection, hot: HotTable, user_id: str | None, column: Column, low: Any, high: Any) -> bool:
+    """Whether there may be a row with a key in a range; for bulk loads, which mostly come with new keys."""
+    name = hot_column(column)
+    found = connection.query(
+        f"SELECT 1 FROM {hot.qualified} WHERE {hot.of(user_id)} AND {name} >= {postgres_literal(low, column.type)} "
+        f"AND {name} <= {postgres_literal(high, column.type)} LIMIT 1"
+    )
+    return bool(found.num_rows)
+
+
+def _expected(definition: TableDefinition) -> str:
+    """What a write was planned for, as arguments of guard_write and lock_rows."""
+    catalog = postgres_literal(definition.catalog, TEXT)
+    return f"{definition.catalog_id}, {catalog}, {definition.table_id}, {definition.definition_snapshot}"
+
+
+def _owner(user_id: str | None) -> str:
+    return "NULL" if user_id is None else postgres_literal(user_id, TEXT)
+
+
+def _columns(hot: HotTable, columns: Iterable[Column]) -> str:
+    owner = [USER_ID] if hot.definition.per_user else []
+    readable = [f"{hot_column(column)}::{column.type.readable} AS {hot_column(column)}" for column in columns]
+    return ", ".join([*owner, *SYSTEM, *readable])
+
+
+def _condition(predicate: Predicate) -> str:
+    name = SEQ if predicate.column.name == SEQ else hot_column(predicate.column)
+    if len(predicate.values) > 1:
+        return f"{name} = ANY ({postgres_array(predicate.values, predicate.column.type)})"
+    return f"{name} {predicate.op} {postgres_literal(predicate.values[0], predicate.column.type)}"
+
+
+def _storage(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    """COPY takes JSON as the text that it is."""
+    if column.type.name == "json":
+        return values.cast(pa.string())
+    if column.type.element and column.type.element.name == "json":
+        return values.cast(pa.list_(pa.string()))
+    return values
+
+
+def _repeated(keys: pa.Table, names: list[str]) -> pa.Table:
+    counts = keys.group_by(names).aggregate([(names[0], "count")])
+    return counts.filter(pc.greater(counts[f"{names[0]}_count"], 1))
+
+
+def _example(definition: TableDefinition, rows: pa.Table) -> str:
+    first = rows.slice(0, 1).to_pylist()[0]
+    return " (" + ", ".join(f"{column.name} = {first[column.name]!s:.100}" for column in definition.key) + ")"

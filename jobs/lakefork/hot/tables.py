@@ -1,0 +1,55 @@
+"""Hot tables: one Postgres table per table and definition, shared by the catalogs that have that definition."""
+
+from dataclasses import dataclass
+
+from lakefork.predicates import quoted
+from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
+
+SCHEMA = "hot"
+
+
+@dataclass(frozen=True)
+class HotTable:
+    """The table that holds rows written under a definition; its columns are named by column id."""
+
+    definition: TableDefinition
+
+    @property
+    def name(self) -> str:
+        return f"t{self.definition.table_id}_{self.definition.definition_snapshot}"
+
+    @property
+    def qualified(self) -> str:
+        return f"{SCHEMA}.{self.name}"
+
+    @property
+    def owner_columns(self) -> tuple[str, ...]:
+        return ("catalog_id", USER_ID) if self.definition.per_user else ("catalog_id",)
+
+    def of(self, user_id: str | None) -> str:
+        """The condition for the rows of this catalog and, if given, user."""
+        mine = f"catalog_id = {self.definition.catalog_id}"
+        return mine if user_id is None else f"{mine} AND {USER_ID} = {quoted(user_id)}"
+
+    def create_statements(self) -> list[str]:
+        """The inserting transaction is kept, so that a flush can tell exactly which rows its snapshot saw."""
+        owner = {"catalog_id": "bigint", USER_ID: 'text COLLATE "C"'}
+        columns = [f"{name} {owner[name]} NOT NULL" for name in self.owner_columns]
+        columns += [f"{SEQ} bigint NOT NULL", f"{DELETED} boolean NOT NULL"]
+        columns += ["_xid xid8 NOT NULL DEFAULT pg_current_xact_id()"]
+        columns += [_column_definition(column) for column in self.definition.columns]
+        owners = ", ".join(self.owner_columns)
+        key = ", ".join(hot_column(column) for column in self.definition.key)
+        return [
+            f"CREATE TABLE IF NOT EXISTS {self.qualified} ({', '.join(columns)}, PRIMARY KEY ({owners}, {SEQ}))",
+            f"CREATE INDEX IF NOT EXISTS {self.name}_key ON {self.qualified} ({owners}, {key}, {SEQ})",
+        ]
+
+
+def hot_column(column: Column) -> str:
+    return f"c{column.column_id}"
+
+
+def _column_definition(column: Column) -> str:
+    collation = ' COLLATE "C"' if column.type.name == "varchar" else ""  # the order of files and of DuckDB
+    return f"{hot_column(column)} {column.type.postgres}{collation}{'' if column.nullable else ' NOT NULL'}"

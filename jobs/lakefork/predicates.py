@@ -1,0 +1,78 @@
+"""What is known of the rows that are wanted: comparisons of one column with constants, for Postgres, DuckDB and file bounds."""
+
+import datetime
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from lakefork.column_types import ColumnType
+from lakefork.tables import Column
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """column <op> one of the values; op is =, <, <=, > or >=, and only = may have several values."""
+
+    column: Column
+    op: str
+    values: tuple[Any, ...]
+
+
+def text_of(value: Any) -> str:
+    """A value as text that Postgres and DuckDB read alike."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return str(value)
+
+
+def is_exact(value: Any, kind: ColumnType) -> bool:
+    """Whether a value is of the column's own Python type, so that no engine needs to convert it."""
+    if kind.element or value is None:
+        return False
+    if kind.name in _INTEGER_BITS:
+        bits = _INTEGER_BITS[kind.name]
+        return type(value) is int and -(1 << bits) <= value < (1 << bits)
+    if kind.digits:
+        return False  # rounding is DuckDB's business
+    if type(value) is datetime.datetime:
+        return kind.name == ("timestamp" if value.tzinfo is None else "timestamptz")
+    if type(value) is str and "\0" in value:
+        return False
+    return type(value) is _PYTHON_TYPES.get(kind.name)
+
+
+def postgres_literal(value: Any, kind: ColumnType) -> str:
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else text_of(value)
+    return f"{quoted(text)}::{kind.postgres}"
+
+
+def postgres_array(values: Iterable[Any], kind: ColumnType) -> str:
+    """An array constant, which Postgres reads much faster than a list of expressions."""
+    return f"{quoted('{' + ','.join(_array_element(value) for value in values) + '}')}::{kind.postgres}[]"
+
+
+def duckdb_literal(value: Any, kind: ColumnType) -> str:
+    text = "".join(f"\\x{byte:02x}" for byte in value) if isinstance(value, bytes) else text_of(value)
+    return f"CAST({quoted(text)} AS {kind.duckdb})"
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _array_element(value: Any) -> str:
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else text_of(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_INTEGER_BITS = {"int16": 15, "int32": 31, "int64": 63}
+_PYTHON_TYPES: dict[str, type] = {
+    "boolean": bool, "varchar": str, "blob": bytes, "date": datetime.date, "time": datetime.time, "uuid": uuid.UUID,
+    "float64": float, "numeric": Decimal,
+}  # fmt: skip

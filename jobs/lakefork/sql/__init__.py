@@ -1,0 +1,1 @@
+"""Grammar and engine for SQL over hot and cold rows."""

@@ -1,0 +1,90 @@
+"""SQL for people at a terminal: what the commands sql, load and schemas do."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from lakefork.errors import InvalidInputError
+from lakefork.settings import load_settings
+from lakefork.sql.engine import Engine, Outcome
+from lakefork.sql.results import Affected, Result, Rows, dumps, json_value
+from lakefork.sql.session import Role, Session
+
+WIDEST = 60
+
+
+def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> int:
+    """Prints the results; 1 if a statement failed, and then what came before it stays done."""
+    started = time.monotonic()
+    with Engine(load_settings(), dsn) as engine:
+        outcome = engine.run(_session(engine, session), text)
+    milliseconds = round((time.monotonic() - started) * 1000)
+    if as_json:
+        print(dumps(_json(outcome, milliseconds)))
+        return 1 if outcome.error else 0
+    for result in outcome.results:
+        print(_text(result))
+    if outcome.error:
+        raise outcome.error
+    return 0
+
+
+def load_file(dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None) -> str:
+    rows = _read(file)
+    started = time.monotonic()
+    with Engine(load_settings(), dsn) as engine:
+        count = engine.load(_session(engine, session), table, rows, as_user=as_user)
+    return f"{count} rows into {table} in {time.monotonic() - started:.1f} s"
+
+
+def rewrite_schemas(dsn: str, catalog: str) -> str:
+    with Engine(load_settings(), dsn) as engine:
+        return f"schema files of {engine.rewrite_schemas(Session(catalog, role=Role.ADMIN))} namespaces are written"
+
+
+def _session(engine: Engine, given: dict[str, Any]) -> Session:
+    user, role = given["user"], given["role"]
+    found = Role.named(role) if role else engine.role_of(given["catalog"], user) if user else Role.ADMIN
+    return Session(given["catalog"], user, found, given["namespace"])
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InvalidInputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _json(outcome: Outcome, milliseconds: int) -> dict[str, Any]:
+    results = [result.as_json() for result in outcome.results]
+    if outcome.error:
+        return {"status": "error", "results": results, "error": {"code": outcome.error.code, "message": str(outcome.error)}}
+    return {"status": "success", "results": results, "execution_time_ms": milliseconds}
+
+
+def _text(result: Result) -> str:
+    if isinstance(result, Rows):
+        return _table(result)
+    if isinstance(result, Affected):
+        return f"{result.affected_rows} row{'' if result.affected_rows == 1 else 's'} affected"
+    return "done"
+
+
+def _table(result: Rows) -> str:
+    cells = [result.columns, *([_cell(value) for value in row] for row in result.rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    count = len(result.rows)
+    return "\n".join([*lines, f"({count} row{'' if count == 1 else 's'})"])
+
+
+def _cell(value: Any) -> str:
+    plain = json_value(value)
+    text = "NULL" if plain is None else plain if isinstance(plain, str) else dumps(plain)
+    text = text.replace("\n", "\\n").replace("\r", "\\r")
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

@@ -1,0 +1,429 @@
+"""Namespaces and tables: made, altered and dropped by commits; schema files follow what the catalog says."""
+
+import datetime
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psycopg
+from sqlglot import exp
+
+from lakefork.catalog.catalogs import Catalog, find_catalog, newest_snapshot
+from lakefork.catalog.commits import Changes, commit
+from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.cold import schema_files
+from lakefork.cold.schema_files import TableEntry
+from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
+from lakefork.queries import load
+from lakefork.sql.alter import altered_columns, ids_of, new_column
+from lakefork.sql.expressions import constant, refuse_what_reaches_out
+from lakefork.sql.lookup import namespace_of
+from lakefork.sql.options import (
+    DEFAULT_DELETED_RETENTION,
+    check_location,
+    flush_tags,
+    option_tags,
+    static_part,
+)
+from lakefork.sql.resources import Resources
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import (
+    AlterNamespace,
+    AlterTable,
+    ColumnDefinition,
+    CreateNamespace,
+    CreateTable,
+    DropNamespace,
+    DropTable,
+    OptionValue,
+    SetFlushPolicy,
+    SetOptions,
+    TableKind,
+)
+from lakefork.sql.system import SYSTEM_NAMESPACES
+from lakefork.storage import require_access
+from lakefork.storage.paths import path_part
+from lakefork.tables import FIRST_COLUMN_ID, SYSTEM_COLUMN_ORDER, USER_ID, Column, TableDefinition, system_columns
+
+LOCK_SECONDS = 10
+_SQL = load(__package__)
+_log = logging.getLogger(__name__)
+
+
+class Definer:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def create_namespace(self, session: Session, statement: CreateNamespace) -> None:
+        session.require(Role.ADMIN, "CREATE NAMESPACE")
+        _check_name("namespace", statement.name)
+        if statement.name.lower() in SYSTEM_NAMESPACES:
+            raise InvalidInputError(f"the name {statement.name} is reserved")
+        with self._catalog(session) as (connection, catalog):
+            if _find_namespace(connection, catalog, statement.name):
+                if statement.if_not_exists:
+                    return
+                raise ConflictError(f"there is a namespace {statement.name} already")
+            changes = Changes()
+            schema_id = changes.new_id()
+            changes.add("ducklake_schema", schema_id=schema_id, schema_name=statement.name, path=path_part(statement.name), path_is_relative=True)
+            for key, value in _option_tags(statement.options).items():
+                changes.add("ducklake_tag", object_id=schema_id, key=key, value=value)
+            commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
+
+    def alter_namespace(self, session: Session, statement: AlterNamespace) -> None:
+        session.require(Role.ADMIN, "ALTER NAMESPACE")
+        with self._catalog(session) as (connection, catalog):
+            base = newest_snapshot(connection)
+            schema_id = _namespace_id(connection, catalog, statement.name)
+            changes = Changes()
+            _change_tags(changes, schema_id, _tags(connection, catalog, schema_id), _option_tags(statement.options))
+            commit(connection, catalog.catalog_id, base, changes, author=session.actor)
+
+    def drop_namespace(self, session: Session, statement: DropNamespace) -> None:
+        session.require(Role.ADMIN, "DROP NAMESPACE")
+        with self._catalog(session) as (connection, catalog):
+            found = _find_namespace(connection, catalog, statement.name)
+            if found is None and statement.if_exists:
+                return
+            schema_id = _namespace_id(connection, catalog, statement.name)
+            tables = connection.execute(
+                "SELECT table_name FROM lakefork.visible_table(%s) WHERE schema_id = %s ORDER BY 1 LIMIT 21", (catalog.catalog_id, schema_id)
+            ).fetchall()
+            if tables:
+                names = ", ".join(row["table_name"] for row in tables[:20]) + (", …" if len(tables) > 20 else "")
+                raise ConflictError(f"namespace {statement.name} has tables: {names}; drop them first")
+            changes = Changes()
+            changes.end("ducklake_schema", schema_id=schema_id)
+            commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
+
+    def create_table(self, session: Session, statement: CreateTable) -> None:
+        session.require(Role.ADMIN, "CREATE TABLE")
+        kind = statement.kind or TableKind.SHARED
+        namespace = namespace_of(statement.name, session)
+        _check_name("table", statement.name.table)
+        columns = self._columns(statement, f"{namespace}.{statement.name.table}")
+        _check_key(kind, statement, columns)
+        tags = _table_tags(kind, statement)
+        with self._catalog(session) as (connection, catalog):
+            schema_id = _namespace_id(connection, catalog, namespace)
+            if _table_exists(connection, catalog, schema_id, statement.name.table):
+                if statement.if_not_exists:
+                    return
+                raise ConflictError(f"there is a table {namespace}.{statement.name.table} already")
+            tags |= self._location_tags(connection, catalog, kind, namespace, statement)
+            key_ids = [next(c.column_id for c in columns if c.name.lower() == name.lower()) for name in statement.primary_key]
+            tags |= {"kind": kind.value, "primary_key": json.dumps(key_ids)}
+            changes = _table_changes(schema_id, statement.name.table, kind, columns, tags)
+            commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
+            self._write_schemas(connection, session, catalog, namespace, statement.name.table)
+
+    def alter_table(self, session: Session, statement: AlterTable) -> None:
+        session.require(Role.ADMIN, "ALTER TABLE")
+        with self._catalog(session) as (connection, catalog):
+            base = newest_snapshot(connection)
+            definition = self._definition(session, statement)
+            if definition.kind == "STREAM":
+                raise InvalidInputError(f"{definition} is a STREAM table: its schema cannot be altered")
+            columns = altered_columns(definition, statement.actions, self._with_default)
+            if not columns:
+                raise InvalidInputError(f"{definition}: a table needs at least one column")
+            changes = Changes()
+            changes.require_table_unchanged(definition.table_id)
+            _change_columns(changes, definition, columns)
+            _change_tags(changes, definition.table_id, definition.tags, _altered_tags(definition, statement))
+            if not {"new", "end"} & set(changes.as_json()):
+                raise InvalidInputError(f"{definition}: there is nothing to change")
+            self._commit_definition(connection, session, catalog, definition, base, changes)
+            self._write_schemas(connection, session, catalog, definition.namespace, definition.name)
+
+    def drop_table(self, session: Session, statement: DropTable) -> None:
+        session.require(Role.ADMIN, "DROP TABLE")
+        with self._catalog(session) as (connection, catalog):
+            base = newest_snapshot(connection)
+            try:
+                definition = self._definition(session, statement)
+            except NotFoundError:
+                if statement.if_exists:
+                    return
+                raise
+            if statement.kind is not None and statement.kind.value != definition.kind:
+                raise InvalidInputError(f"{definition} is a {definition.kind} table, not a {statement.kind} table")
+            changes = Changes()
+            changes.require_table_unchanged(definition.table_id)
+            changes.end("ducklake_table", table_id=definition.table_id)
+            self._commit_definition(connection, session, catalog, definition, base, changes)
+            self._write_schemas(connection, session, catalog, definition.namespace, definition.name)
+
+    @contextmanager
+    def _catalog(self, session: Session) -> Iterator[tuple[Connection, Catalog]]:
+        with self._resources.catalog.connection() as connection:
+            yield connection, find_catalog(connection, session.catalog)
+
+    def _definition(self, session: Session, statement: AlterTable | DropTable) -> TableDefinition:
+        with self._resources.readers.transaction() as reading:
+            return self._resources.lookup.find(reading, session, statement.name).definition
+
+    def _commit_definition(
+        self, connection: Connection, session: Session, catalog: Catalog, definition: TableDefinition, base: int, changes: Changes
+    ) -> None:
+        """Waits for those who write rows now; those who come later meet the new definition."""
+        try:
+            with domain_errors(), connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+                connection.execute("SELECT lakefork.lock_definition(%s, %s)", (catalog.catalog_id, definition.table_id))
+                commit(connection, catalog.catalog_id, base, changes, author=session.actor)
+        except psycopg.errors.LockNotAvailable:
+            raise ConflictError(f"{definition} is being written to for more than {LOCK_SECONDS} seconds: try again") from None
+        except (ConflictError, NotFoundError) as error:
+            raise ConflictError(f"{definition} was changed by somebody else meanwhile: look at it and try again ({error})") from error
+
+    def _columns(self, statement: CreateTable, table: str) -> tuple[Column, ...]:
+        columns: dict[str, Column] = {}
+        next_id = FIRST_COLUMN_ID
+        for given in statement.columns:
+            column = replace(self._with_default(given, new_column(table, given, next_id, columns)), initial_default=None)
+            columns[given.name.lower()] = column
+            next_id += ids_of(column)
+        return tuple(columns.values())
+
+    def _with_default(self, given: ColumnDefinition, column: Column) -> Column:
+        """A constant is kept as text; an expression as it is, and what it gives now for rows that exist."""
+        if given.default is None:
+            return column
+        _check_default(given)
+        kind = column.type.duckdb
+        sql = given.default.sql(dialect="duckdb")
+        with self._resources.duck.locked() as cursor:
+            value = cursor.query(f"SELECT CAST(CAST({sql} AS {kind}) AS VARCHAR) AS value")["value"][0].as_py()
+        is_constant = constant(given.default)[0] or not any(given.default.find_all(exp.Func))
+        if value is None:
+            return column
+        return replace(column, initial_default=value, default=value if is_constant else sql, default_is_expression=not is_constant)
+
+    def _location_tags(
+        self, connection: Connection, catalog: Catalog, kind: TableKind, namespace: str, statement: CreateTable
+    ) -> dict[str, str]:
+        tags = {}
+        location = statement.location
+        if statement.location_reference is not None:
+            tags["location_reference"] = statement.location_reference
+            location = _referenced_path(connection, catalog, statement.location_reference)
+            location = f"{location.rstrip('/')}/{path_part(namespace)}/{path_part(statement.name.table)}"
+        if location is None:
+            return tags
+        location = check_location(kind, location)
+        _refuse_foreign_location(connection, catalog, location)
+        require_access(static_part(location), self._resources.storage)
+        return {**tags, "location": location}
+
+    def _write_schemas(self, connection: Connection, session: Session, catalog: Catalog, namespace: str, table: str) -> None:
+        """The change is committed: what cannot be written now is written by the next change, or by rewrite_schemas."""
+        try:
+            self.rewrite_schemas(connection, session, catalog, namespace, [table], newest_only=True)
+        except OSError as error:
+            _log.warning("schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again", namespace, table, error)
+
+    def rewrite_schemas(
+        self, connection: Connection, session: Session, catalog: Catalog, namespace: str, tables: list[str], *, newest_only: bool
+    ) -> None:
+        """Writes the namespace's manifest and the schema files of some tables as the catalog has them; one writer at a time."""
+        resources = self._resources
+        with connection.transaction():
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))", (namespace.lower(), catalog.catalog_id)
+            )
+            rows = connection.execute(_SQL["namespace_tables"], {"catalog_id": catalog.catalog_id, "namespace": namespace}).fetchall()
+            versions = {row["table_name"].lower(): row for row in rows}
+            for table in tables:
+                row = versions.get(table.lower())
+                if row is None:
+                    schema_files.remove_table_schemas(catalog.data_path, resources.storage, namespace, table)
+                    continue
+                wanted = list(zip(row["snapshots"], row["times"], strict=True))[-1 if newest_only else 0 :]
+                schema_files.write_table_schemas(catalog.data_path, resources.storage, self._definitions(catalog, row["table_id"], wanted))
+            if rows:
+                namespace = rows[0]["namespace"]
+            entries = [
+                TableEntry(row["table_name"], row["kind"], len(row["snapshots"]), row["times"][0], row["times"][-1]) for row in rows
+            ]
+            schema_files.write_manifest(catalog.data_path, resources.storage, namespace, entries)
+
+    def _definitions(
+        self, catalog: Catalog, table_id: int, snapshots: list[tuple[int, datetime.datetime]]
+    ) -> list[tuple[TableDefinition, datetime.datetime]]:
+        lookup = self._resources.lookup
+        with self._resources.readers.transaction() as reading:
+            return [
+                (lookup.definition(reading, catalog.catalog_id, catalog.name, table_id, snapshot), moment) for snapshot, moment in snapshots
+            ]
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or len(name) > 200 or "\0" in name:
+        raise InvalidInputError(f"a {what} name has 1 to 200 characters")
+
+
+def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, ...]) -> None:
+    table = statement.name
+    if kind is TableKind.STREAM:
+        if statement.primary_key:
+            raise InvalidInputError(f"{table}: a STREAM table has no primary key: its events are never changed")
+        return
+    if not statement.primary_key:
+        raise InvalidInputError(f"{table}: a {kind} table needs a PRIMARY KEY, for example id BIGINT PRIMARY KEY")
+    for name in statement.primary_key:
+        column = next(c for c in columns if c.name.lower() == name.lower())
+        if column.type.element or column.type.name in ("float32", "float64", "json"):
+            raise InvalidInputError(f"{table}: {column.type.duckdb} is no type for a key: its values have no reliable equality")
+
+
+def _table_tags(kind: TableKind, statement: CreateTable) -> dict[str, str]:
+    options: Mapping[str, OptionValue] = statement.options
+    if kind is TableKind.STREAM:
+        if statement.flush_policy is not None:
+            raise InvalidInputError(f"{statement.name}: a STREAM table has no FLUSH POLICY: its events are never written to files")
+        return option_tags(kind, options)
+    tags = option_tags(kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{key.lower(): value for key, value in options.items()}})
+    return tags | (flush_tags(statement.flush_policy) if statement.flush_policy else {})
+
+
+def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[str, str | None]:
+    tags: dict[str, str | None] = {}
+    for action in statement.actions:
+        if isinstance(action, SetOptions):
+            tags |= option_tags(TableKind(definition.kind), action.options)
+        elif isinstance(action, SetFlushPolicy):
+            tags |= {"flush_rows": None, "flush_interval": None, **flush_tags(action.flush_policy)}
+    return tags
+
+
+def _option_tags(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    return {f"option.{key.lower()}": json.dumps(value) for key, value in options.items()}
+
+
+def _change_tags(changes: Changes, object_id: int, now: Mapping[str, str], wanted: Mapping[str, str | None]) -> None:
+    for key, value in wanted.items():
+        if now.get(key) == value:
+            continue
+        if key in now:
+            changes.end("ducklake_tag", object_id=object_id, key=key)
+        if value is not None:
+            changes.add("ducklake_tag", object_id=object_id, key=key, value=value)
+
+
+def _table_changes(schema_id: int, name: str, kind: TableKind, columns: tuple[Column, ...], tags: Mapping[str, str]) -> Changes:
+    changes = Changes()
+    table_id = changes.new_id()
+    path = {"path": path_part(name), "path_is_relative": True}
+    if "location" in tags:
+        path = {"path": static_part(tags["location"]), "path_is_relative": False}
+    changes.add("ducklake_table", table_id=table_id, schema_id=schema_id, table_name=name, **path)
+    for order, column in enumerate(columns, 1):
+        _add_column(changes, table_id, column, order)
+    system = () if kind is TableKind.STREAM else system_columns(per_user=kind is TableKind.USER)
+    for column in system:
+        _add_column(changes, table_id, column, SYSTEM_COLUMN_ORDER + column.column_id)
+        if column.name == USER_ID:
+            partition_id = changes.new_id()
+            changes.add("ducklake_partition_info", partition_id=partition_id, table_id=table_id)
+            changes.add(
+                "ducklake_partition_column", partition_id=partition_id, table_id=table_id, partition_key_index=0,
+                column_id=column.column_id, transform="identity",
+            )  # fmt: skip
+    for key, value in tags.items():
+        changes.add("ducklake_tag", object_id=table_id, key=key, value=value)
+    return changes
+
+
+def _add_column(changes: Changes, table_id: int, column: Column, order: int) -> None:
+    element = column.type.element
+    default = {} if column.default is None else {
+        "default_value": column.default, "default_value_type": "expression" if column.default_is_expression else "literal",
+        "default_value_dialect": "duckdb",
+    }  # fmt: skip
+    changes.add(
+        "ducklake_column", table_id=table_id, column_id=column.column_id, column_order=order, column_name=column.name,
+        column_type="list" if element else column.type.name, nulls_allowed=column.nullable,
+        initial_default=column.initial_default, **default,
+    )  # fmt: skip
+    if element:
+        changes.add(
+            "ducklake_column", table_id=table_id, column_id=column.column_id + 1, column_order=order, column_name="element",
+            column_type=element.name, nulls_allowed=True, parent_column=column.column_id,
+        )  # fmt: skip
+
+
+def _change_columns(changes: Changes, definition: TableDefinition, columns: tuple[Column, ...]) -> None:
+    """Only what differs is ended and written anew; new columns come last."""
+    kept = {column.column_id: column for column in columns}
+    order = {column.column_id: place for place, column in enumerate(definition.columns, 1)}
+    for column in definition.columns:
+        if kept.get(column.column_id) == column:
+            continue
+        changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id)
+        if column.type.element:
+            changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id + 1)
+    last = max(order.values())
+    for column in columns:
+        if definition.by_id.get(column.column_id) != column:
+            last += column.column_id not in order
+            _add_column(changes, definition.table_id, column, order.get(column.column_id, column.column_id))
+
+
+def _check_default(given: ColumnDefinition) -> None:
+    default = given.default
+    assert default is not None  # noqa: S101 - the caller looked
+    refuse_what_reaches_out(default)
+    for node in (exp.Column, exp.Query, exp.Placeholder, exp.Parameter, exp.CurrentUser, exp.AggFunc, exp.Window):
+        if default.find(node):
+            raise InvalidInputError(f"the DEFAULT of column {given.name} must be a constant or a function of none: {default.sql(dialect='duckdb')}")
+
+
+def _find_namespace(connection: Connection, catalog: Catalog, name: str) -> int | None:
+    row = connection.execute(
+        'SELECT schema_id FROM lakefork.visible_schema(%s) WHERE lower(schema_name COLLATE "C") = lower(%s::text COLLATE "C")',
+        (catalog.catalog_id, name),
+    ).fetchone()
+    return int(row["schema_id"]) if row else None
+
+
+def _namespace_id(connection: Connection, catalog: Catalog, name: str) -> int:
+    found = _find_namespace(connection, catalog, name)
+    if found is None:
+        raise NotFoundError(f"there is no namespace {name}; create it with CREATE NAMESPACE {name}")
+    return found
+
+
+def _tags(connection: Connection, catalog: Catalog, object_id: int) -> dict[str, str]:
+    rows = connection.execute("SELECT key, value FROM lakefork.visible_tag(%s) WHERE object_id = %s", (catalog.catalog_id, object_id))
+    return {row["key"]: row["value"] for row in rows}
+
+
+def _table_exists(connection: Connection, catalog: Catalog, schema_id: int, name: str) -> bool:
+    row = connection.execute(
+        'SELECT 1 FROM lakefork.visible_table(%s) WHERE schema_id = %s AND lower(table_name COLLATE "C") = lower(%s::text COLLATE "C")',
+        (catalog.catalog_id, schema_id, name),
+    ).fetchone()
+    return row is not None
+
+
+def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -> str:
+    row = connection.execute(
+        "SELECT path FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s", (catalog.catalog_id, reference)
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no storage location {reference!r}; system.storage_locations lists them")
+    return str(row["path"])
+
+
+def _refuse_foreign_location(connection: Connection, catalog: Catalog, location: str) -> None:
+    row = connection.execute("SELECT lakefork.location_in_use(%s) AS used_by", (location,)).fetchone()
+    if row and row["used_by"]:
+        raise ConflictError(f"LOCATION {location!r} belongs to table {row['used_by']}")
+    other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
+    if other and other["catalog_id"] != catalog.catalog_id:
+        raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of another catalog")
+

@@ -1,0 +1,186 @@
+"""The SQL engine: a session and a text in, results or one clear error out. Threads may share it."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lakefork.catalog.catalogs import find_catalog
+from lakefork.errors import InvalidInputError, LakeforkError
+from lakefork.settings import Settings
+from lakefork.sql import statements as st
+from lakefork.sql.ddl import Definer
+from lakefork.sql.expressions import bind
+from lakefork.sql.grammar import parse
+from lakefork.sql.quick_insert import QuickInserter
+from lakefork.sql.resources import Resources
+from lakefork.sql.results import Affected, Done, Result, Rows, from_columns
+from lakefork.sql.select import Reader
+from lakefork.sql.session import Role, Session
+from lakefork.sql.show import Shower
+from lakefork.sql.system import SYSTEM_NAMESPACES
+from lakefork.sql.system_writes import SystemWriter
+from lakefork.sql.write import Writer
+
+KEPT_TEXTS = 1_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done before an error, and the error."""
+
+    results: list[Result] = field(default_factory=list)
+    error: LakeforkError | None = None
+
+
+class Engine:
+    """One per process and database: it holds connections, so close it."""
+
+    def __init__(self, settings: Settings, dsn: str) -> None:
+        self._resources = Resources(settings, dsn)
+        self._writer = Writer(self._resources)
+        self._quick = QuickInserter(self._resources)
+        self._system = SystemWriter(self._resources)
+        self._definer = Definer(self._resources)
+        self._shower = Shower(self._resources)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._resources.close()
+
+    def execute(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> list[Result]:
+        """All statements in order; the first error ends it, and what came before stays done."""
+        outcome = self.run(session, text, parameters)
+        if outcome.error:
+            raise outcome.error
+        return outcome.results
+
+    def run(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> Outcome:
+        """Like execute, but tells what was done before an error."""
+        results: list[Result] = []
+        try:
+            for statement in parsed(text):
+                results.append(self._execute(session, statement, parameters))
+        except LakeforkError as error:
+            return Outcome(results, error)
+        return Outcome(results)
+
+    def load(self, session: Session, table: str, rows: pa.Table, *, as_user: str | None = None) -> int:
+        """Appends many rows at once; their columns are those of the table, by name."""
+        (statement,) = parsed(f"DESCRIBE TABLE {table}")
+        assert isinstance(statement, st.DescribeTable)  # noqa: S101 - the grammar has no other answer
+        return self._writer.load(session, statement.name, rows, as_user)
+
+    def role_of(self, catalog: str, user: str) -> Role:
+        """What system.users says; user, if it does not know them."""
+        with self._resources.catalog.connection() as connection:
+            row = connection.execute("SELECT role FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)).fetchone()
+        return Role.named(row["role"]) if row else Role.USER
+
+    def rewrite_schemas(self, session: Session) -> int:
+        """Writes all schema files of the catalog again; returns the number of namespaces."""
+        session.require(Role.ADMIN, "rewriting schema files")
+        with self._resources.catalog.connection() as connection:
+            catalog = find_catalog(connection, session.catalog)
+            tables: dict[str, list[str]] = {}
+            for row in connection.execute(
+                "SELECT schema_name, table_name FROM lakefork.visible_schema(%(c)s) LEFT JOIN lakefork.visible_table(%(c)s) USING (schema_id)",
+                {"c": catalog.catalog_id},
+            ):
+                tables.setdefault(row["schema_name"], []).extend([row["table_name"]] if row["table_name"] else [])
+            for namespace, names in tables.items():
+                self._definer.rewrite_schemas(connection, session, catalog, namespace, names, newest_only=False)
+        return len(tables)
+
+    def _execute(self, session: Session, statement: st.Statement, parameters: Sequence[Any]) -> Result:
+        if isinstance(statement, st.Insert | st.Update | st.Delete):
+            return Affected(statement.text, self._write(session, statement, parameters))
+        if isinstance(statement, st.Select):
+            return self._select(session, statement, parameters)
+        if isinstance(statement, st.Explain):
+            return self._explain(session, statement, parameters)
+        shown = self._shows().get(type(statement))
+        if shown is not None:
+            return shown(session, statement)
+        change = self._changes().get(type(statement))
+        if change is None:
+            raise InvalidInputError(f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet")
+        change(session, statement)
+        return Done(statement.text)
+
+    def _write(self, session: Session, statement: st.Insert | st.Update | st.Delete, parameters: Sequence[Any]) -> int:
+        namespace = (statement.name.namespace or session.namespace or "").lower()
+        writer = self._system if namespace in SYSTEM_NAMESPACES else self._writer
+        if isinstance(statement, st.Update):
+            return writer.update(session, statement, parameters)
+        if isinstance(statement, st.Delete):
+            return writer.delete(session, statement, parameters)
+        if writer is self._writer:
+            if self._quick.insert(session, statement, parameters):
+                return 1
+            return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
+        return writer.insert(session, statement, parameters)
+
+    def _select(self, session: Session, statement: st.Select, parameters: Sequence[Any]) -> Rows:
+        resources = self._resources
+        query = bind(statement.query, parameters, session)
+        with resources.readers.transaction() as connection:
+            reader = Reader(connection, resources.duck, resources.lookup, session)
+            prepared = reader.prepare(query)
+        with resources.duck.locked() as cursor:
+            cursor.register(prepared.relations)
+            return Rows(statement.text, cursor.query(prepared.sql, max_rows=resources.settings.max_rows))
+
+    def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:
+        """What would be read, and why not more."""
+        resources = self._resources
+        with resources.readers.transaction() as connection:
+            reader = Reader(connection, resources.duck, resources.lookup, session)
+            prepared = reader.prepare(bind(statement.query, parameters, session))
+        rows = [
+            (
+                table, scanned.hot_versions, scanned.batches, scanned.batches_read,
+                ", ".join(f"{one.column.name} {one.op} {', '.join(map(str, one.values))}" for one in wanted.predicates) or None,
+                wanted.row_filter, scanned.rows.num_rows,
+            )
+            for table, wanted, scanned in prepared.scans
+        ]  # fmt: skip
+        names = ["table", "hot_versions", "batches", "batches_read", "predicates", "row_filter", "rows"]
+        return from_columns(statement.text, names, rows)
+
+    def _shows(self) -> dict[type, Callable[..., Rows]]:
+        show = self._shower
+        return {
+            st.ShowNamespaces: show.namespaces,
+            st.ShowTables: show.tables,
+            st.DescribeTable: show.describe,
+            st.ShowTableStats: show.statistics,
+        }
+
+    def _changes(self) -> dict[type, Callable[..., None]]:
+        define = self._definer
+        return {
+            st.CreateNamespace: define.create_namespace,
+            st.AlterNamespace: define.alter_namespace,
+            st.DropNamespace: define.drop_namespace,
+            st.CreateTable: define.create_table,
+            st.AlterTable: define.alter_table,
+            st.DropTable: define.drop_table,
+        }
+
+
+@functools.lru_cache(maxsize=KEPT_TEXTS)
+def _short_text(text: str) -> tuple[st.Statement, ...]:
+    return tuple(parse(text))
+
+
+def parsed(text: str) -> Sequence[st.Statement]:
+    """Texts come again and again; long ones hold data and do not."""
+    return _short_text(text) if len(text) <= 10_000 else parse(text)

@@ -1,0 +1,116 @@
+"""Expressions of users: parameters filled in, who CURRENT_USER is, and nothing that could reach beyond the tables."""
+
+import datetime
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.predicates import text_of
+from lakefork.sql.session import Session
+
+TABLE_FUNCTIONS = {"unnest", "range", "generate_series", "generateseries", "explode", "json_each", "json_tree"}
+_FORBIDDEN_FUNCTIONS = {
+    "current_setting", "getenv", "getvariable", "query", "query_table", "glob", "which_secret", "nextval", "currval", "set_config",
+    "write_log", "json_execute_serialized_sql", "json_serialize_sql", "json_serialize_plan", "add_parquet_key", "sql_auto_complete",
+    "seq_scan", "arrow_scan", "pandas_scan", "python_map_function", "summary", "force_checkpoint", "checkpoint", "read_blob",
+}  # fmt: skip
+_FORBIDDEN_PREFIXES = ("duckdb_", "pragma_", "read_", "parquet_", "pg_", "sniff_", "enable_", "disable_", "load_", "test_")
+
+
+def bind(expression: exp.Expression, parameters: Sequence[Any], session: Session) -> exp.Expression:
+    """A copy with values for ? and $n, and the session's user for CURRENT_USER."""
+    positions = iter(range(len(parameters)))
+
+    def filled(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Placeholder):
+            return literal(_value(parameters, next(positions, len(parameters))))
+        if isinstance(node, exp.Parameter):
+            return literal(_value(parameters, int(node.name) - 1))
+        if isinstance(node, exp.CurrentUser | exp.SessionUser):
+            return exp.Literal.string(session.own_user())
+        return node
+
+    return expression.transform(filled)
+
+
+def count_placeholders(expression: exp.Expression) -> int:
+    return sum(1 for _ in expression.find_all(exp.Placeholder))
+
+
+def _value(parameters: Sequence[Any], position: int) -> Any:
+    if not 0 <= position < len(parameters):
+        raise InvalidInputError(f"there is no value for parameter {position + 1}: {len(parameters)} were given")
+    return parameters[position]
+
+
+def literal(value: Any) -> exp.Expression:
+    """A Python value as an expression."""
+    if value is None:
+        return exp.null()
+    if isinstance(value, bool):
+        return exp.true() if value else exp.false()
+    if isinstance(value, int):
+        return _signed(str(abs(value)), negative=value < 0)
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise InvalidInputError(f"a parameter cannot be the decimal {value}")
+        return _signed(format(value.copy_abs(), "f"), negative=value.is_signed())
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, Mapping):
+        return _cast(json.dumps(value), "JSON")
+    if isinstance(value, list | tuple):
+        return exp.Array(expressions=[literal(one) for one in value])
+    if isinstance(value, bytes):
+        return _cast("".join(f"\\x{byte:02X}" for byte in value), "BLOB")
+    for kind, name in _CASTS:
+        if isinstance(value, kind):
+            aware = isinstance(value, datetime.datetime) and value.tzinfo is not None
+            return _cast(repr(value) if kind is float else text_of(value), "TIMESTAMPTZ" if aware else name)
+    raise InvalidInputError(f"a parameter of type {type(value).__name__} is not supported")
+
+
+_CASTS: tuple[tuple[type, str], ...] = (
+    (float, "DOUBLE"), (datetime.datetime, "TIMESTAMP"), (datetime.date, "DATE"), (datetime.time, "TIME"),
+    (uuid.UUID, "UUID"),
+)  # fmt: skip
+
+
+def _signed(number: str, *, negative: bool) -> exp.Expression:
+    literal = exp.Literal.number(number)
+    return exp.Neg(this=literal) if negative else literal
+
+
+def _cast(text: str, kind: str) -> exp.Expression:
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(kind, dialect="duckdb"))
+
+
+def constant(expression: exp.Expression | None) -> tuple[bool, Any]:
+    """(True, value) for a plain literal, (False, None) for all else."""
+    if isinstance(expression, exp.Paren):
+        return constant(expression.this)
+    if isinstance(expression, exp.Null):
+        return True, None
+    if isinstance(expression, exp.Boolean):
+        return True, bool(expression.this)
+    if isinstance(expression, exp.Neg):
+        known, value = constant(expression.this)
+        return (True, -value) if known and type(value) is int else (False, None)
+    if isinstance(expression, exp.Literal):
+        if expression.is_string:
+            return True, str(expression.this)
+        return (True, int(expression.this)) if str(expression.this).isdecimal() else (False, None)
+    return False, None
+
+
+def refuse_what_reaches_out(expression: exp.Expression) -> None:
+    """DuckDB is locked anyway; this says it in words, and keeps what it could tell of itself."""
+    for function in expression.find_all(exp.Func):
+        name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+        if name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES):
+            raise PermissionDeniedError(f"permission denied: the function {name} is not available here")

@@ -1,0 +1,119 @@
+"""Options of tables: how long, how many, where; checked when a table is made or altered, kept as tags."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lakefork.errors import InvalidInputError
+from lakefork.sql.statements import FlushPolicy, OptionValue, TableKind
+
+FLUSH_ROWS = (1, 10_000_000)
+FLUSH_SECONDS = (1, 30 * 86_400)
+DEFAULT_DELETED_RETENTION = "7d"
+USER_VARIABLE = "${user_id}"
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_UNITS = {
+    **{word: "s" for word in ("s", "sec", "secs", "second", "seconds")},
+    **{word: "m" for word in ("m", "min", "mins", "minute", "minutes")},
+    **{word: "h" for word in ("h", "hour", "hours")},
+    **{word: "d" for word in ("d", "day", "days")},
+    **{word: "w" for word in ("w", "week", "weeks")},
+}
+
+
+def seconds_of(text: str, what: str) -> int:
+    """'10s', '5 minutes', '7d' as seconds."""
+    digits = text.strip()[: len(text.strip()) - len(text.strip().lstrip("0123456789"))]
+    unit = _UNITS.get(text.strip()[len(digits) :].strip().lower())
+    if not digits or unit is None or int(digits) == 0:
+        raise InvalidInputError(f"{what} = {text!r} is not a duration; write for example '30s', '5 minutes', '12h' or '7d'")
+    return int(digits) * _SECONDS[unit]
+
+
+def duration_text(seconds: int) -> str:
+    """In the largest unit that it is a multiple of."""
+    unit = next(unit for unit in reversed(_SECONDS) if seconds % _SECONDS[unit] == 0)
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
+def flush_tags(policy: FlushPolicy) -> dict[str, str]:
+    tags = {}
+    if policy.rows is not None:
+        tags["flush_rows"] = str(_within("FLUSH POLICY ROWS", policy.rows, FLUSH_ROWS))
+    if policy.interval is not None:
+        seconds = seconds_of(policy.interval, "FLUSH POLICY INTERVAL")
+        tags["flush_interval"] = str(_within("FLUSH POLICY INTERVAL (seconds)", seconds, FLUSH_SECONDS))
+    return tags
+
+
+def flush_policy_text(tags: Mapping[str, str]) -> str | None:
+    parts = [f"ROWS {tags['flush_rows']}"] if "flush_rows" in tags else []
+    parts += [f"INTERVAL '{duration_text(int(tags['flush_interval']))}'"] if "flush_interval" in tags else []
+    return " ".join(parts) or None
+
+
+def option_tags(kind: TableKind, options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Checked options as tags; what a kind of table does not know is refused."""
+    known = _STREAM_OPTIONS if kind is TableKind.STREAM else _TABLE_OPTIONS
+    tags = {}
+    for name, value in options.items():
+        key = name.lower()
+        if key not in known:
+            raise InvalidInputError(f"a {kind} table has no option {name}; it has {', '.join(sorted(known))}")
+        tags[f"option.{key}"] = json.dumps(known[key](key, value))
+    return tags
+
+
+def check_location(kind: TableKind, path: str) -> str:
+    """The path without a slash at its end; ${user_id} only where rows belong to users."""
+    if kind is TableKind.STREAM:
+        raise InvalidInputError("a STREAM table has no LOCATION: its events are never written to files")
+    cleaned = path.replace(USER_VARIABLE, "")
+    if "${" in cleaned:
+        raise InvalidInputError(f"LOCATION {path!r}: the only variable is {USER_VARIABLE}")
+    if USER_VARIABLE in path and kind is not TableKind.USER:
+        raise InvalidInputError(f"LOCATION {path!r}: {USER_VARIABLE} makes sense for USER tables only")
+    if path.count(USER_VARIABLE) > 1:
+        raise InvalidInputError(f"LOCATION {path!r}: {USER_VARIABLE} can stand there once")
+    if not cleaned.startswith(("/", "s3://")) or any(part in (".", "..") for part in path.split("/")):
+        raise InvalidInputError(f"LOCATION {path!r} must be absolute (/… or s3://…), without . or .. as a part")
+    return path.rstrip("/")
+
+
+def static_part(location: str) -> str:
+    """The directory above whatever depends on the user."""
+    head, found, _ = location.partition(USER_VARIABLE)
+    return head.rpartition("/")[0] if found else location
+
+
+def _within(what: str, value: int, bounds: tuple[int, int]) -> int:
+    if not bounds[0] <= value <= bounds[1]:
+        raise InvalidInputError(f"{what} {value} is out of bounds: {bounds[0]} to {bounds[1]}")
+    return value
+
+
+def _retention(name: str, value: OptionValue) -> Any:
+    if str(value).lower() != "off":
+        seconds_of(str(value), name)
+    return str(value).lower()
+
+
+def _duration(name: str, value: OptionValue) -> Any:
+    seconds_of(str(value), name)
+    return str(value)
+
+
+def _boolean(name: str, value: OptionValue) -> Any:
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} = {value!r}: write true or false")
+    return value
+
+
+def _count(name: str, value: OptionValue) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000_000:
+        raise InvalidInputError(f"{name} = {value!r}: write a number from 1 to 10000000")
+    return value
+
+
+_TABLE_OPTIONS = {"deleted_retention": _retention}
+_STREAM_OPTIONS = {"retention": _duration, "ephemeral": _boolean, "max_buffer": _count}

@@ -1,0 +1,99 @@
+"""Finds in a WHERE what may be decided before the newest version of a row is known: comparisons of key and _seq with constants."""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lakefork.predicates import Predicate, is_exact
+from lakefork.sql.expressions import constant
+from lakefork.sql.rows import typed_array
+from lakefork.tables import SEQ, Column, TableDefinition
+
+_OPERATORS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+MOST_PINNED_KEYS = 1_000
+
+
+def predicates_of(definition: TableDefinition, select: exp.Expression, name: str) -> Iterator[Predicate]:
+    """What every row of the table must satisfy that is to be in the answer of a SELECT in which it has this name."""
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is not None:
+        alone = len(list(_sources(select))) == 1
+        yield from _conjuncts(definition, where.this, name, alone=alone)
+
+
+def pinned_keys(definition: TableDefinition, where: exp.Expression | None, name: str | None) -> pa.Table | None:
+    """The keys of all rows that can satisfy a condition, if it names them; None: they must be looked for."""
+    if where is None:
+        return None
+    pinned: dict[Column, tuple[Any, ...]] = {}
+    for predicate in _conjuncts(definition, where, name or definition.name, alone=True):
+        if predicate.op == "=":
+            pinned.setdefault(predicate.column, predicate.values)
+    if set(pinned) != set(definition.key):
+        return None
+    rows = list(itertools.islice(itertools.product(*(dict.fromkeys(pinned[c]) for c in definition.key)), MOST_PINNED_KEYS + 1))
+    if len(rows) > MOST_PINNED_KEYS:
+        return None
+    arrays = [typed_array(values, column) for column, values in zip(definition.key, zip(*rows, strict=True), strict=True)]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in definition.key])
+
+
+def _conjuncts(definition: TableDefinition, condition: exp.Expression, name: str, *, alone: bool) -> Iterator[Predicate]:
+    columns = {column.name.lower(): column for column in definition.key}
+    columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
+    condition = condition.unnest()
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        predicate = _predicate(part.unnest(), columns, name, alone=alone)
+        # A version with a small _seq may not be the newest: only those above a bound can be told early.
+        if predicate and (predicate.column.name != SEQ or predicate.op in (">", ">=")):
+            yield predicate
+
+
+def _predicate(condition: exp.Expression, columns: Mapping[str, Column], name: str, *, alone: bool) -> Predicate | None:
+    if isinstance(condition, exp.In) and condition.expressions and not condition.args.get("query"):
+        return _compared(condition.this, "=", condition.expressions, columns, name, alone=alone)
+    op = _OPERATORS.get(type(condition))
+    if op is None or not isinstance(condition, exp.Binary):
+        return None
+    return _compared(condition.left, op, [condition.right], columns, name, alone=alone) or _compared(
+        condition.right, _MIRRORED[op], [condition.left], columns, name, alone=alone
+    )
+
+
+def _compared(
+    side: exp.Expression, op: str, others: list[exp.Expression], columns: Mapping[str, Column], name: str, *, alone: bool
+) -> Predicate | None:
+    if not isinstance(side, exp.Column) or side.name.lower() not in columns:
+        return None
+    if not (side.table.lower() == name.lower() if side.table else alone):
+        return None
+    column = columns[side.name.lower()]
+    values = [_typed(other, column) for other in others]
+    return Predicate(column, op, tuple(values)) if all(is_exact(value, column.type) for value in values) else None
+
+
+def _typed(expression: exp.Expression, column: Column) -> Any:
+    """A constant as a value of the column's own type; None where the engines might not agree on it."""
+    known, value = constant(expression)
+    if isinstance(expression, exp.Cast) and column.type.name == "uuid" and expression.to.is_type("uuid"):
+        known, value = constant(expression.this)
+    if known and column.type.name == "uuid" and isinstance(value, str):
+        try:
+            return uuid.UUID(value)
+        except ValueError:
+            return None
+    return value if known else None
+
+
+def _sources(select: exp.Expression) -> Iterator[exp.Expression]:
+    source = select.args.get("from_") or select.args.get("from")
+    if source is not None:
+        yield source.this
+        yield from source.this.args.get("joins") or ()
+    yield from select.args.get("joins") or ()
+    yield from select.args.get("laterals") or ()

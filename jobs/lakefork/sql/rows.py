@@ -1,0 +1,139 @@
+"""Rows on their way into a table: from expressions to typed columns, with defaults, generated keys and checks."""
+
+import datetime
+import hashlib
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.predicates import is_exact
+from lakefork.sql.duck import Duck
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
+
+GENERATED_KEYS = ("int64", "uuid")
+_YEARS = (datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999))
+
+
+def target_columns(definition: TableDefinition, names: Sequence[str]) -> tuple[Column, ...]:
+    """The columns that INSERT names; all, in order, if it names none."""
+    if not names:
+        return definition.columns
+    columns = tuple(named_column(definition, name) for name in names)
+    if len(set(columns)) < len(columns):
+        raise InvalidInputError(f"{definition}: a column is named twice")
+    return columns
+
+
+def named_column(definition: TableDefinition, name: str) -> Column:
+    if name.lower() in (SEQ, DELETED, USER_ID, UPDATED):
+        raise InvalidInputError(f"{definition}: {name.lower()} is kept by the system and cannot be set")
+    if name.lower() not in definition.by_name:
+        raise InvalidInputError(f"{definition} has no column {name}; it has {', '.join(c.name for c in definition.columns)}")
+    return definition.by_name[name.lower()]
+
+
+def quoted_name(column: Column) -> str:
+    return '"' + column.name.replace('"', '""') + '"'
+
+
+def default_sql(column: Column) -> str:
+    """What a row gets that gives no value for the column."""
+    if column.default is None:
+        return f"CAST(NULL AS {column.type.duckdb})"
+    text = column.default if column.default_is_expression else "'" + column.default.replace("'", "''") + "'"
+    return f"CAST({text} AS {column.type.duckdb})"
+
+
+def exact_rows(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> pa.Table | None:
+    """Rows of values that need no conversion; None if one does."""
+    arrays = []
+    for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+        if not all(value is None or is_exact(value, column.type) for value in values):
+            return None
+        arrays.append(typed_array(values, column))
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def typed_array(values: Sequence[Any], column: Column) -> pa.Array:
+    """Values of the column's own Python type as Arrow."""
+    if all(value is None for value in values):
+        return pa.nulls(len(values), column.type.arrow)
+    return pa.array([value.bytes if isinstance(value, uuid.UUID) else value for value in values], column.type.arrow)
+
+
+def with_generated_keys(definition: TableDefinition, rows: pa.Table, seqs: np.ndarray[Any, Any]) -> tuple[pa.Table, bool]:
+    """Fills in missing keys; the second value tells whether any row came with a key of its own."""
+    if len(definition.key) != 1 or definition.key[0].type.name not in GENERATED_KEYS:
+        return rows, True
+    column = definition.key[0]
+    missing = rows[column.name].null_count
+    if not missing:
+        return rows, True
+    if column.type.name == "int64":
+        generated = pa.array(seqs, pa.int64())
+    else:
+        generated = pa.array([uuid.uuid4().bytes for _ in range(rows.num_rows)], pa.uuid())
+    filled = generated if missing == rows.num_rows else _coalesce(rows[column.name].combine_chunks(), generated)
+    place = rows.column_names.index(column.name)
+    return rows.set_column(place, column.name, filled), missing < rows.num_rows
+
+
+def _coalesce(values: pa.Array, others: pa.Array) -> pa.Array:
+    if isinstance(values, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(values.type, pc.coalesce(values.storage, others.storage))
+    return pc.coalesce(values, others)
+
+
+def check_values(definition: TableDefinition, rows: pa.Table) -> None:
+    """What Postgres or the files could not hold is refused before anything is written."""
+    for column in definition.columns:
+        values = rows[column.name]
+        if not column.nullable and values.null_count:
+            raise InvalidInputError(f"{definition}: column {column.name} cannot be NULL")
+        if column.type.name in ("varchar", "json") and _holds_nul(values.cast(pa.string())):
+            raise InvalidInputError(f"{definition}: column {column.name} cannot hold the character NUL (0)")
+        if column.type.name in ("date", "timestamp", "timestamptz"):
+            _check_years(definition, column, values)
+
+
+def _holds_nul(values: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring(values, "\0")).as_py())
+
+
+def _check_years(definition: TableDefinition, column: Column, values: pa.ChunkedArray) -> None:
+    number = pa.int32() if column.type.name == "date" else pa.int64()
+    low, high = pc.min_max(values.cast(number)).values()
+    if low.as_py() is None:
+        return
+    first, last = (pa.scalar(year.replace(tzinfo=datetime.UTC), pa.timestamp("us", "UTC")) for year in _YEARS)
+    bounds = [one.cast(pa.timestamp("us")).cast(pa.int64()).as_py() for one in (first, last)]
+    if column.type.name == "date":
+        bounds = [bound // 86_400_000_000 for bound in bounds]
+    if low.as_py() < bounds[0] or high.as_py() > bounds[1]:
+        raise InvalidInputError(f"{definition}: column {column.name} holds years 1 to 9999 only")
+
+
+def check_row_filter(duck: Duck, definition: TableDefinition, row_filter: str | None, rows: pa.Table) -> None:
+    """Rows as they are to be must be within what the user may reach."""
+    if row_filter is None:
+        return
+    with duck.reader() as cursor:
+        cursor.register({"new_rows": rows})
+        outside = cursor.query(f"SELECT count(*) AS outside FROM new_rows WHERE NOT ({row_filter})")["outside"][0].as_py()
+    if outside:
+        raise PermissionDeniedError(f"permission denied: {outside} row(s) would lie outside of what your rules allow in {definition}")
+
+
+def key_hashes(definition: TableDefinition, keys: pa.Table) -> list[int]:
+    """Numbers to lock keys by; equal keys have equal numbers."""
+    columns = [keys[column.name].to_pylist() for column in definition.key]
+    return [_hash(row) for row in zip(*columns, strict=True)]
+
+
+def _hash(values: tuple[Any, ...]) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,140 @@
+"""Permission rules: which tables, and which rows of them, a user may see."""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from lakefork.sql.dialect import DIALECT, PlacedError, QueryParser, read, show, syntax_errors
+
+ALLOWED = (
+    exp.Identifier,
+    exp.Literal,
+    exp.Boolean,
+    exp.Null,
+    exp.Neg,
+    exp.CurrentUser,
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.And,
+    exp.Or,
+    exp.Not,
+    exp.Paren,
+    exp.In,
+    exp.Like,
+    exp.Between,
+    exp.Is,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """column and condition are None where the rule is about whole tables; * stands for any run of characters."""
+
+    namespace_pattern: str
+    table_pattern: str
+    column: str | None
+    condition: exp.Expression | None
+
+    def matches(self, namespace: str, table: str) -> bool:
+        # messages.* is messages and every table whose name starts so.
+        pattern = self.table_pattern
+        tables = f"{pattern.removesuffix('.*')}*" if pattern.endswith(".*") else pattern
+        return _matches(self.namespace_pattern, namespace) and _matches(tables, table)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    # By hand: a regular expression with many stars takes exponential time on names that almost match.
+    first, *rest = pattern.casefold().split("*")
+    name = name.casefold()
+    if not rest:
+        return name == first
+    *middle, last = rest
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
+        return False
+    place, end = len(first), len(name) - len(last)
+    for piece in middle:
+        found = name.find(piece, place, end)
+        if found < 0:
+            return False
+        place = found + len(piece)
+    return True
+
+
+def parse_rule(text: str) -> Rule:
+    """ns.table, ns.*, ns.messages.* or ns.table.column followed by a condition on that column."""
+    with syntax_errors(text):
+        statements = read(text)
+        if len(statements) != 1:
+            raise PlacedError("expected one rule such as ns.table, ns.* or ns.table.column = 'x'", 0)
+        return RuleParser(dialect=DIALECT).rule(statements[0], text)
+
+
+class RuleParser(QueryParser):
+    def rule(self, tokens: list[Token], text: str) -> Rule:
+        self.load(tokens, text)
+        path = [self._part()]
+        while self._match(TokenType.DOT):
+            path.append(self._part())
+        if self._curr:
+            return self._row_rule(path, tokens)
+        if len(path) == 3 and path[2] == "*":
+            return Rule(path[0], f"{path[1]}.*", None, None)
+        if len(path) == 3:
+            self.expected(f"a condition on column '{path[2]}'")
+        if len(path) != 2:
+            self.fail(f"a rule names namespace and table, found {len(path)} names", tokens[0])
+        return Rule(path[0], path[1], None, None)
+
+    def _part(self) -> str:
+        """One name of the path: words and stars without a space between them."""
+        if not self._starts_part():
+            self.expected("a name or *")
+        parts: list[str] = []
+        while not parts or (self._starts_part() and self._is_connected()):
+            token = self._curr
+            if token.token_type == TokenType.IDENTIFIER and ("*" in token.text or not token.text):
+                self.fail("a quoted name in a rule is neither empty nor has a *")
+            parts.append(token.text)
+            self._advance()
+        return "".join(parts)
+
+    def _starts_part(self) -> bool:
+        token = self._curr
+        if token.token_type in (TokenType.STAR, TokenType.IDENTIFIER):
+            return True
+        word = bool(token) and token.token_type not in self.TEXT_MATCH_EXCLUDED_TOKENS
+        return word and token.text.replace("_", "a").isalnum() and token.token_type != TokenType.NUMBER
+
+    def _row_rule(self, path: list[str], tokens: list[Token]) -> Rule:
+        if len(path) != 3 or "*" in path[2]:
+            self.fail(f"a row filter names namespace, table and column before {show(self._curr, self.sql)}")
+        start = self._prev
+        column = Token(TokenType.IDENTIFIER, path[2], start.line, start.col, start.start, start.end)
+        self.load([column, *tokens[self._index :]], self.sql)
+        try:
+            condition = self.concrete(self._parse_disjunction())
+            self.finish()
+            self.check_depth()
+        except RecursionError:
+            raise PlacedError("the condition is nested too deeply", column.start) from None
+        self._check(condition, path[2])
+        return Rule(path[0], path[1], path[2], condition)
+
+    def _check(self, condition: exp.Expression, column: str) -> None:
+        for node in condition.walk():
+            if isinstance(node, exp.Column):
+                if node.table or node.name.casefold() != column.casefold():
+                    self._refuse(f"column '{node.name}'", column)
+            elif not isinstance(node, ALLOWED) or (isinstance(node, exp.CurrentUser) and node.this):
+                self._refuse(type(node).__name__, column)
+            elif isinstance(node, exp.In) and not node.expressions:
+                self._refuse("IN without a list", column)
+
+    def _refuse(self, what: str, column: str) -> None:
+        first = self._tokens[0]
+        self.fail(f"a row filter compares column '{column}' with constants and CURRENT_USER(), found {what}", first)

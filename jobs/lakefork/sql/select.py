@@ -1,0 +1,221 @@
+"""SELECT: finds the tables that a query names, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+
+from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
+from lakefork.hot.connections import ArrowConnection
+from lakefork.sql.duck import Duck
+from lakefork.sql.expressions import TABLE_FUNCTIONS, refuse_what_reaches_out
+from lakefork.sql.grammar import table_name, time_travel
+from lakefork.sql.lookup import Lookup, namespace_of
+from lakefork.sql.permissions import read_access
+from lakefork.sql.predicates import predicates_of
+from lakefork.sql.session import Role, Session
+from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
+from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
+from lakefork.sql.versions import Scanned, Wanted, read_latest
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
+
+EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
+SHIFT = NODE_BITS + SEQUENCE_BITS
+_HIDDEN = (UPDATED, USER_ID)  # there for those who name them, not part of *
+
+
+@dataclass(frozen=True)
+class Use:
+    """One place in a query where a table is named, and the SELECT that names it."""
+
+    node: exp.Table
+    select: exp.Expression
+
+
+@dataclass(frozen=True)
+class Mentioned:
+    """Lower-case names that occur anywhere in a query, and whether * asks for all columns."""
+
+    names: frozenset[str]
+    everything: bool
+
+    def needs(self, column: Column) -> bool:
+        return self.everything or column.name.lower() in self.names
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query over registered relations only."""
+
+    sql: str
+    relations: Mapping[str, Any]
+    scans: tuple[tuple[str, Wanted, Scanned], ...]
+
+
+class Reader:
+    """Plans and runs queries for one session in one repeatable-read transaction."""
+
+    def __init__(self, connection: ArrowConnection, duck: Duck, lookup: Lookup, session: Session) -> None:
+        self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
+
+    def prepare(self, query: exp.Expression, given: Mapping[str, Any] | None = None) -> Prepared:
+        """Replaces every table by a relation of rows read for it. The query is changed: pass a copy.
+
+        given: relations that are there already, and may be named as they are.
+        """
+        refuse_what_reaches_out(query)
+        _refuse_natural_joins(query)
+        uses = list(_table_uses(query, set(given or ())))
+        mentioned = _mentioned(query)
+        self._require_one_namespace([use for use in uses if not _is_system(use.node)])
+        relations: dict[str, Any] = dict(given or {})
+        scans = []
+        for place, use in enumerate(uses):
+            name = f"relation_{place}"
+            if _is_system(use.node):
+                relations[name] = read_system_table(self._connection, self._session, self._lookup, table_name(use.node))
+            else:
+                wanted = self._wanted(use, mentioned)
+                scanned = read_latest(self._connection, self._duck, wanted)
+                relations[name] = _exposed(scanned.rows, mentioned)
+                scans.append((str(wanted.table.definition), wanted, scanned))
+                _hide_from_star(use, [column for column in _HIDDEN if column in relations[name].column_names])
+            _replace(use.node, name)
+        _drop_namespaces(query)
+        return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans))
+
+    def run(self, query: exp.Expression, *, max_rows: int | None, given: Mapping[str, Any] | None = None) -> pa.Table:
+        prepared = self.prepare(query, given)
+        with self._duck.locked() as cursor:
+            cursor.register(prepared.relations)
+            return cursor.query(prepared.sql, max_rows=max_rows)
+
+    def _wanted(self, use: Use, mentioned: Mentioned) -> Wanted:
+        snapshot = self._snapshot(use.node)
+        found = self._lookup.find(self._connection, self._session, table_name(use.node), snapshot)
+        definition = found.definition
+        if definition.kind == "STREAM":
+            raise InvalidInputError(f"{definition} is a STREAM table: its events cannot be selected, only delivered to subscribers")
+        access = read_access(self._connection, self._session, definition)
+        if USER_ID in mentioned.names and self._session.role < Role.SERVICE:
+            raise PermissionDeniedError(f"permission denied: {USER_ID} needs role service")
+        columns = tuple(column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns)
+        predicates = tuple(predicates_of(definition, use.select, use.node.alias_or_name))
+        deleted_too = _names_deleted(use, definition) or any(one.column.name == SEQ and one.op in (">", ">=") for one in predicates)
+        return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
+
+    def _snapshot(self, node: exp.Table) -> int | None:
+        travel = time_travel(node)
+        if travel is None:
+            return None
+        unit, expression = travel
+        with self._duck.locked() as cursor:
+            kind = "BIGINT" if unit == "version" else "TIMESTAMPTZ"
+            value = cursor.query(f"SELECT CAST({expression.sql(dialect='duckdb')} AS {kind}) AS at")["at"][0].as_py()
+        if value is None:
+            raise InvalidInputError("AT needs a snapshot or a time, not NULL")
+        condition = f"snapshot_id = {value}" if unit == "version" else f"snapshot_time <= '{value.isoformat()}'"
+        found = self._connection.query(f"SELECT max(snapshot_id) AS snapshot FROM public.ducklake_snapshot WHERE {condition}")
+        snapshot = found["snapshot"][0].as_py()
+        if snapshot is None:
+            raise NotFoundError(f"there is no retained snapshot {'' if unit == 'version' else 'at or before '}{value}")
+        return int(snapshot)
+
+    def _require_one_namespace(self, uses: list[Use]) -> None:
+        namespaces = {namespace_of(table_name(use.node), self._session).lower() for use in uses}
+        if len(namespaces) > 1:
+            raise InvalidInputError(f"a query can use one namespace only, this one uses {', '.join(sorted(namespaces))}")
+
+
+def _table_uses(query: exp.Expression, given: set[str]) -> Iterator[Use]:
+    """Every table that is not the name of a subquery."""
+    found: dict[int, Use] = {}
+    for scope in traverse_scope(query):
+        for source in scope.sources.values():
+            if isinstance(source, exp.Table):
+                found[id(source)] = Use(source, scope.expression)
+    ctes = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    for node in list(query.find_all(exp.Table)):
+        if isinstance(node.this, exp.Func):
+            _require_table_function(node.this)
+        elif id(node) in found:
+            if not (not node.db and node.name in given):
+                yield found[id(node)]
+        elif node.db or node.name.lower() not in ctes | given:
+            yield Use(node, node.parent_select or query)
+
+
+def _require_table_function(function: exp.Func) -> None:
+    name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+    if name not in TABLE_FUNCTIONS:
+        raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
+
+
+def _is_system(node: exp.Table) -> bool:
+    return node.db.lower() in SYSTEM_NAMESPACES
+
+
+def _mentioned(query: exp.Expression) -> Mentioned:
+    stars = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
+    names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
+    return Mentioned(names, stars or any(query.find_all(exp.Columns)))
+
+
+def _refuse_natural_joins(query: exp.Expression) -> None:
+    if any(join.method == "NATURAL" for join in query.find_all(exp.Join)):
+        raise InvalidInputError(f"NATURAL JOIN would compare {SEQ} and {DELETED} too: write ON or USING")
+
+
+def _exposed(rows: pa.Table, mentioned: Mentioned) -> pa.Table:
+    """With _updated, which _seq tells, where it is named; without the owner where it is not."""
+    if UPDATED in mentioned.names:
+        milliseconds = pc.add(pc.shift_right(rows[SEQ], SHIFT), EPOCH_MILLISECONDS)
+        rows = rows.append_column(UPDATED, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")))
+    if USER_ID in rows.column_names and USER_ID not in mentioned.names:
+        rows = rows.drop_columns([USER_ID])
+    return rows
+
+
+def _names_deleted(use: Use, definition: TableDefinition) -> bool:
+    where = use.select.args.get("where")
+    return where is not None and any(
+        column.name.lower() == DELETED and (not column.table or column.table.lower() == use.node.alias_or_name.lower())
+        for column in where.find_all(exp.Column)
+    )
+
+
+def _hide_from_star(use: Use, hidden: list[str]) -> None:
+    if not hidden or not isinstance(use.select, exp.Select):
+        return
+    for star in use.select.find_all(exp.Star):
+        if star.parent_select is use.select and not isinstance(star.parent, exp.Count):
+            table = star.parent.table if isinstance(star.parent, exp.Column) else ""
+            if not table or table.lower() == use.node.alias_or_name.lower():
+                known = {one.name.lower() for one in star.args.get("except_") or ()}
+                star.set("except_", [*(star.args.get("except_") or ()), *(exp.to_identifier(c) for c in hidden if c not in known)])
+
+
+def _replace(node: exp.Table, name: str) -> None:
+    alias = node.args.get("alias")
+    replacement = exp.Table(
+        this=exp.to_identifier(name),
+        alias=alias or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True)),
+        joins=node.args.get("joins"),
+        pivots=node.args.get("pivots"),
+        sample=node.args.get("sample"),
+        ordinality=node.args.get("ordinality"),
+    )
+    node.replace(replacement)
+
+
+def _drop_namespaces(query: exp.Expression) -> None:
+    """namespace.table.column is known as table.column to the relations."""
+    for column in query.find_all(exp.Column):
+        if column.args.get("db"):
+            column.set("db", None)
+            column.set("catalog", None)
+

@@ -1,0 +1,112 @@
+"""SHOW and DESCRIBE."""
+
+import json
+from typing import Any
+
+
+from lakefork.cold.schema_files import manifest_path, schema_path
+from lakefork.column_types import TEXT
+from lakefork.hot.tables import HotTable
+from lakefork.predicates import postgres_literal
+from lakefork.queries import load
+from lakefork.sql.lookup import FoundTable
+from lakefork.sql.options import flush_policy_text
+from lakefork.sql.permissions import read_access
+from lakefork.sql.resources import Resources
+from lakefork.sql.results import Rows, from_columns
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import DescribeTable, ShowNamespaces, ShowTables, ShowTableStats
+from lakefork.sql.system import NO_LIMIT, Asking, list_tables
+from lakefork.tables import USER_ID, TableDefinition
+
+_SQL = load(__package__)
+
+
+class Shower:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def namespaces(self, session: Session, statement: ShowNamespaces) -> Rows:
+        with self._resources.readers.transaction() as connection:
+            catalog_id = self._resources.lookup.catalog_id(connection, session.catalog)
+            limit = NO_LIMIT if statement.page.limit is None else statement.page.limit
+            return Rows(statement.text, connection.query(_SQL["namespaces"].format(catalog_id=catalog_id, limit=limit, offset=statement.page.offset)))
+
+    def tables(self, session: Session, statement: ShowTables) -> Rows:
+        with self._resources.readers.transaction() as connection:
+            asking = Asking(connection, session, self._resources.lookup.catalog_id(connection, session.catalog))
+            found = list_tables(asking, statement.namespace or session.namespace, statement.page).to_pylist()
+        rows = [
+            (row["namespace"], row["table_name"], row["table_type"], _location(row), flush_policy_text({k: v for k, v in row.items() if v is not None}))
+            for row in found
+        ]
+        return from_columns(statement.text, ["namespace", "table_name", "table_type", "storage_location", "flush_policy"], rows)
+
+    def describe(self, session: Session, statement: DescribeTable) -> Rows:
+        with self._resources.readers.transaction() as connection:
+            found = self._resources.lookup.find(connection, session, statement.name)
+            definition = found.definition
+            if definition.kind == "SHARED" and session.role < Role.SERVICE:
+                read_access(connection, session, definition)
+            versions = connection.query(_SQL["versions"].format(catalog_id=definition.catalog_id, table_id=definition.table_id)).to_pylist()
+        key = [column.name for column in definition.key]
+        rows = [("column", c.name, c.type.duckdb, c.nullable, c.default, _role(c.name, key)) for c in definition.columns]
+        rows += [("column", c.name, c.type.duckdb, c.nullable, None, "system") for c in definition.system_columns if c.name != USER_ID]
+        rows += [("table", name, value, None, None, None) for name, value in _properties(definition)]
+        for row in versions:
+            path = schema_path(definition.namespace, definition.name, row["version"])
+            when = row["snapshot_time"].isoformat() if row["snapshot_time"] else None
+            rows.append(("version", f"v{row['version']}", path, None, None, f"{when}, snapshot {row['begin_snapshot']}, by {row['author']}"))
+        return from_columns(statement.text, ["section", "name", "value", "nullable", "default", "detail"], rows)
+
+    def statistics(self, session: Session, statement: ShowTableStats) -> Rows:
+        with self._resources.readers.transaction() as connection:
+            found = self._resources.lookup.find(connection, session, statement.name)
+            definition = found.definition
+            user_id = read_access(connection, session, definition).user_id if definition.kind != "STREAM" else None
+            user = "NULL" if user_id is None else postgres_literal(user_id, TEXT)
+            sql = _SQL["file_totals"].format(catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user)
+            files = {row["user_id"]: row for row in connection.query(sql).to_pylist()}
+            hot: dict[Any, int] = {}
+            for part in found.hot:
+                for row in connection.query(_hot_count(part, found, user_id)).to_pylist():
+                    hot[row["user_id"]] = hot.get(row["user_id"], 0) + row["versions"]
+        nothing: dict[str, Any] = {"batches": 0, "rows": 0, "bytes": 0}
+        owners = sorted(files.keys() | hot.keys(), key=str) or ([] if definition.per_user else [None])
+        rows = [(owner, hot.get(owner, 0), *(files.get(owner, nothing)[name] for name in nothing)) for owner in owners]
+        return from_columns(statement.text, [USER_ID.lstrip("_"), "hot_versions", "batches", "batch_rows", "bytes"], rows)
+
+
+def _hot_count(part: HotTable, found: FoundTable, user_id: str | None) -> str:
+    owner = USER_ID if found.definition.per_user else "NULL::text"
+    return f"SELECT {owner} AS user_id, count(*) AS versions FROM {part.qualified} WHERE {part.of(user_id)} GROUP BY 1"
+
+
+def _role(name: str, key: list[str]) -> str | None:
+    return f"primary key {key.index(name) + 1}" if name in key else None
+
+
+def _location(row: dict[str, Any]) -> str:
+    return "N/A (ephemeral)" if row["table_type"] == "STREAM" else str(row["storage_location"])
+
+
+def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:
+    generated = len(definition.key) == 1 and definition.key[0].type.name in ("int64", "uuid")
+    found: list[tuple[str, str | None]] = [
+        ("table", str(definition)),
+        ("table_type", definition.kind),
+        ("primary_key", ", ".join(column.name for column in definition.key) or None),
+        ("generated_key", f"{definition.key[0].name} ({'SeqId' if definition.key[0].type.name == 'int64' else 'UUID'})" if generated else None),
+        ("current_version", str(definition.version)),
+        ("schema_path", schema_path(definition.namespace, definition.name)),
+        ("manifest_path", manifest_path(definition.namespace)),
+    ]
+    if definition.kind != "STREAM":
+        found += [
+            ("storage_location", definition.tags.get("location", definition.path)),
+            ("location_reference", definition.tags.get("location_reference")),
+            ("flush_policy", flush_policy_text(definition.tags)),
+        ]
+    return found + [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in sorted(definition.options.items())]
+
+

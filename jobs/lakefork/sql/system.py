@@ -1,0 +1,168 @@
+"""system.* and information_schema.*: what a session may know of its catalog, as relations to select from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakefork.column_types import TEXT
+from lakefork.errors import NotFoundError, PermissionDeniedError
+from lakefork.hot.connections import ArrowConnection
+from lakefork.predicates import postgres_literal
+from lakefork.queries import load
+from lakefork.sql.lookup import Lookup
+from lakefork.sql.permissions import rules_of
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import Page, TableName
+
+SYSTEM_NAMESPACES = ("system", "information_schema")
+_SQL = load(__package__)
+NO_LIMIT = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who reads a system table, and of which catalog."""
+
+    connection: ArrowConnection
+    session: Session
+    catalog_id: int
+
+    def query(self, sql: str) -> pa.Table:
+        return self.connection.query(sql)
+
+    @property
+    def catalog_name(self) -> str:
+        return postgres_literal(self.session.catalog, TEXT)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.session.role >= Role.ADMIN
+
+    def own(self, *columns: str) -> str:
+        """A condition that leaves what concerns the user; admins see all."""
+        if self.is_admin:
+            return "true"
+        user = postgres_literal(self.session.own_user(), TEXT)
+        return "(" + " OR ".join(f"{column} = {user}" for column in columns) + ")"
+
+
+def read_system_table(connection: ArrowConnection, session: Session, lookup: Lookup, name: TableName) -> pa.Table:
+    full = f"{name.namespace}.{name.table}".lower()
+    if full not in _TABLES:
+        raise NotFoundError(f"there is no table {full}; there are {', '.join(sorted(_TABLES))}")
+    return _TABLES[full](Asking(connection, session, lookup.catalog_id(connection, session.catalog)))
+
+
+def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
+    """Tables that the session may use: role user sees USER tables, and SHARED ones that a rule allows."""
+    filtered = asking.session.role < Role.SERVICE
+    limit = NO_LIMIT if page.limit is None else page.limit
+    sql = _SQL["tables"].format(
+        catalog_id=asking.catalog_id,
+        namespace="NULL" if namespace is None else postgres_literal(namespace, TEXT),
+        with_columns=str(filtered).lower(),
+        limit=NO_LIMIT if filtered else limit,
+        offset=0 if filtered else page.offset,
+    )
+    found = asking.query(sql)
+    if filtered:
+        found = found.filter(pa.array([_usable(asking, row) for row in found.to_pylist()], pa.bool_()))
+        found = found.slice(page.offset, limit)
+    return found.drop_columns(["columns"])
+
+
+def _usable(asking: Asking, row: dict[str, Any]) -> bool:
+    if row["table_type"] != "SHARED":
+        return True
+    rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
+    return any(
+        rule.matches(row["namespace"], row["table_name"]) and (rule.column is None or rule.column.lower() in row["columns"]) for rule in rules
+    )
+
+
+def _users(asking: Asking) -> pa.Table:
+    return asking.query(
+        "SELECT user_id, username, role, permissions, created_at, deleted_at FROM system.users "
+        f"WHERE catalog_name = {asking.catalog_name} AND {asking.own('user_id')} ORDER BY user_id"
+    )
+
+
+def _storage_locations(asking: Asking) -> pa.Table:
+    if not asking.is_admin:
+        raise PermissionDeniedError("permission denied: system.storage_locations needs role admin")
+    return asking.query(
+        "SELECT location_name, location_type, path, credentials_ref, created_at, usage_count, used_by FROM system.storage_locations "
+        f"WHERE catalog_name = {asking.catalog_name} ORDER BY location_name"
+    )
+
+
+def _catalogs(asking: Asking) -> pa.Table:
+    """The session's own: others are none of its business."""
+    path = "data_path" if asking.is_admin else "NULL::text AS data_path"
+    return asking.query(f"SELECT catalog_name, {path}, created_at FROM system.catalogs WHERE catalog_id = {asking.catalog_id}")
+
+
+def _tables(asking: Asking) -> pa.Table:
+    return list_tables(asking, None, Page())
+
+
+def _jobs(asking: Asking) -> pa.Table:
+    mine = f"coalesce(parameters ->> 'catalog', {asking.catalog_name}) = {asking.catalog_name}"
+    seen = "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
+    return asking.query(
+        "SELECT job_id, job_type, run_id, trace, status, start_time, end_time, parameters::text, result::text, memory_used_mb, "
+        "cpu_used_percent::float8 AS cpu_used_percent, node_id, error_message FROM system.jobs "
+        f"WHERE {mine} AND {seen} ORDER BY start_time DESC"
+    )
+
+
+def _audit(asking: Asking) -> pa.Table:
+    return asking.query(
+        "SELECT occurred_at, actor, role, subject, action, table_name, affected_rows FROM system.audit "
+        f"WHERE catalog_name = {asking.catalog_name} AND {asking.own('actor', 'subject')} ORDER BY occurred_at"
+    )
+
+
+def _schema_tables(asking: Asking) -> pa.Table:
+    """Tables of the catalog, and these."""
+    mine = list_tables(asking, None, Page()).select(["namespace", "table_name", "table_type"]).to_pylist()
+    rows = [(row["namespace"], row["table_name"], row["table_type"]) for row in mine]
+    rows += [(*full.split("."), "SYSTEM") for full in sorted(_TABLES)]
+    columns = list(zip(*rows, strict=True))
+    return pa.table(
+        {
+            "table_catalog": [asking.session.catalog] * len(rows),
+            "table_schema": columns[0],
+            "table_name": columns[1],
+            "table_type": columns[2],
+        }
+    )
+
+
+def _schema_columns(asking: Asking) -> pa.Table:
+    found = asking.query(_SQL["columns"].format(catalog_id=asking.catalog_id))
+    if asking.session.role >= Role.SERVICE:
+        return found
+    usable = {(row["namespace"], row["table_name"]) for row in list_tables(asking, None, Page()).to_pylist()}
+    keep = [(row["table_schema"], row["table_name"]) in usable for row in found.select(["table_schema", "table_name"]).to_pylist()]
+    return found.filter(pa.array(keep, pa.bool_()))
+
+
+def _schemata(asking: Asking) -> pa.Table:
+    found = asking.query(_SQL["namespaces"].format(catalog_id=asking.catalog_id, limit=NO_LIMIT, offset=0))
+    return pa.table({"catalog_name": [asking.session.catalog] * found.num_rows, "schema_name": found["namespace"]})
+
+
+_TABLES: dict[str, Callable[[Asking], pa.Table]] = {
+    "system.users": _users,
+    "system.storage_locations": _storage_locations,
+    "system.catalogs": _catalogs,
+    "system.tables": _tables,
+    "system.jobs": _jobs,
+    "system.audit": _audit,
+    "information_schema.tables": _schema_tables,
+    "information_schema.columns": _schema_columns,
+    "information_schema.schemata": _schemata,
+}

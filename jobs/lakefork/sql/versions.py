@@ -1,0 +1,175 @@
+"""The newest version of each row, from hot tables and batches: what SELECT, UPDATE, DELETE and key checks look at."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakefork.cold.scan import scan_sql
+from lakefork.column_types import TEXT
+from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.rows import find_versions, read_versions
+from lakefork.maintenance.pruning import Batch, batches_to_read
+from lakefork.predicates import Predicate, postgres_literal
+from lakefork.sql.duck import Duck
+from lakefork.sql.lookup import FoundTable
+from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows and columns of a table; row_filter is SQL over its columns; user_id None: all users."""
+
+    table: FoundTable
+    columns: tuple[Column, ...]
+    user_id: str | None = None
+    predicates: tuple[Predicate, ...] = ()
+    include_deleted: bool = False
+    row_filter: str | None = None
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What reading a table took: for EXPLAIN."""
+
+    rows: pa.Table
+    hot_versions: int
+    batches: int
+    batches_read: int
+
+
+def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
+    definition = wanted.table.definition
+    columns = _with_key(definition, wanted.columns)
+    hot = {
+        f"hot_{place}": (
+            part.definition,
+            read_versions(connection, part, wanted.user_id, _known(part.definition, columns), wanted.predicates),
+        )
+        for place, part in enumerate(wanted.table.hot)
+    }
+    batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
+    read = batches_to_read(batches, wanted.predicates)
+    rows = resolve_latest_version(duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates), wanted)
+    return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), len(read))
+
+
+def read_by_key(
+    connection: ArrowConnection, duck: Duck, table: FoundTable, user_id: str | None, keys: pa.Table, row_filter: str | None = None
+) -> pa.Table:
+    """The newest versions, deleted ones too, of the rows with these keys. Hot rows are read first: a flush adds files before it trims."""
+    definition = table.definition
+    hot = {
+        f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys)) for place, part in enumerate(table.hot)
+    }
+    wanted = Wanted(table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter)
+    read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
+    scan = _scan(definition, definition.columns, read, wanted.predicates)
+    return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if read else None)
+
+
+def resolve_latest_version(
+    duck: Duck,
+    definition: TableDefinition,
+    columns: Sequence[Column],
+    hot: Mapping[str, tuple[TableDefinition, pa.Table]],
+    scan: str | None,
+    wanted: Wanted,
+    keys: pa.Table | None = None,
+) -> pa.Table:
+    """MAX(_seq) per key over all parts, under the definition of now; deleted rows and those of others are left out as asked."""
+    parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
+    if scan:
+        # A flush leaves its rows in the hot store for a while: the same version may be in both.
+        twice = "".join(f" AND c{SYSTEM_COLUMN_IDS[SEQ]} NOT IN (SELECT {SEQ} FROM {name})" for name in hot)
+        parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan}) WHERE true{twice}")
+    if not parts:
+        return _schema(definition, columns).empty_table()
+    conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
+    conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
+    if definition.key:
+        owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
+        key = ", ".join(owner + [_name(column) for column in definition.key])
+        conditions.append(f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})")  # no two versions share a _seq
+    relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
+    if keys is not None:
+        relations["wanted_keys"] = keys
+        same = " AND ".join(f"w.{_name(column)} = versions.{_name(column)}" for column in definition.key)
+        conditions.append(f"EXISTS (SELECT 1 FROM wanted_keys w WHERE {same})")
+    sql = (
+        f"WITH versions AS MATERIALIZED ({' UNION ALL '.join(parts)}) SELECT * FROM versions"
+        f"{' WHERE ' + ' AND '.join(conditions) if conditions else ''}"
+    )
+    with duck.reader() as cursor:
+        cursor.register(relations)
+        return cursor.query(sql).cast(_schema(definition, columns))
+
+
+def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:
+    bounds = [predicate.column.column_id for predicate in wanted.predicates]
+    user = "NULL" if wanted.user_id is None else postgres_literal(wanted.user_id, TEXT)
+    at = "NULL" if wanted.snapshot is None else str(wanted.snapshot)
+    ids = "{" + ",".join(str(one) for one in bounds) + "}"
+    found = connection.query(
+        f"SELECT path, bounds::text AS bounds FROM lakefork.table_files({definition.catalog_id}, {definition.table_id}, {user}, '{ids}', {at})"
+    )
+    return [
+        Batch(row["path"], {int(column): (low, high) for column, (low, high) in json.loads(row["bounds"] or "{}").items()})
+        for row in found.to_pylist()
+    ]
+
+
+def _scan(
+    definition: TableDefinition, columns: Sequence[Column], batches: Sequence[Batch], predicates: Sequence[Predicate]
+) -> str | None:
+    if not batches:
+        return None
+    return scan_sql([batch.path for batch in batches], [*definition.system_columns, *columns], predicates)
+
+
+def _key_bounds(definition: TableDefinition, keys: pa.Table) -> tuple[Predicate, ...]:
+    """Few keys are named one by one, so that bloom filters can say no; many by their range."""
+    found = []
+    for column in definition.key:
+        values = keys[column.name].unique().to_pylist()
+        if len(values) <= 100:
+            found.append(Predicate(column, "=", tuple(values)))
+        else:
+            found += [Predicate(column, ">=", (min(values),)), Predicate(column, "<=", (max(values),))]
+    return tuple(found)
+
+
+def _with_key(definition: TableDefinition, columns: Sequence[Column]) -> tuple[Column, ...]:
+    return tuple(column for column in definition.columns if column in columns or column in definition.key)
+
+
+def _known(definition: TableDefinition, columns: Sequence[Column]) -> list[Column]:
+    """The columns as they were under an older definition."""
+    return [definition.by_id[column.column_id] for column in columns if column.column_id in definition.by_id]
+
+
+def _projection(under: TableDefinition, definition: TableDefinition, columns: Sequence[Column], *, cold: bool = False) -> str:
+    system = {column.name: f"c{column.column_id}" if cold else column.name for column in definition.system_columns}
+    owner = [f"{system[USER_ID]} AS {USER_ID}"] if definition.per_user else []
+    values = [f"{_value(under, column)} AS {_name(column)}" for column in columns]
+    return ", ".join([*values, *(f"{system[name]} AS {name}" for name in (SEQ, DELETED)), *owner])
+
+
+def _value(under: TableDefinition, column: Column) -> str:
+    if column.column_id in under.by_id:
+        return f"CAST(c{column.column_id} AS {column.type.duckdb})"
+    default = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
+    return f"CAST({default} AS {column.type.duckdb})"
+
+
+def _name(column: Column) -> str:
+    return '"' + column.name.replace('"', '""') + '"'
+
+
+def _schema(definition: TableDefinition, columns: Sequence[Column]) -> pa.Schema:
+    everything = [*columns, *definition.system_columns]
+    return pa.schema([pa.field(column.name, column.type.arrow) for column in everything])
+

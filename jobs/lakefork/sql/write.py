@@ -1,0 +1,347 @@
+"""INSERT, UPDATE and DELETE: every change is a new version, and none is lost, whoever else writes at the same time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from lakefork.column_types import TEXT
+from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitError
+from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.rows import append_version, guard_write, lock_rows, validate_primary_key
+from lakefork.predicates import postgres_literal
+from lakefork.sql.expressions import bind, constant, count_placeholders
+from lakefork.sql.grammar import is_default
+from lakefork.sql.lookup import FoundTable
+from lakefork.sql.permissions import Access, write_access
+from lakefork.sql.predicates import pinned_keys
+from lakefork.sql.resources import Resources
+from lakefork.sql.rows import (
+    check_row_filter,
+    check_values,
+    default_sql,
+    exact_rows,
+    key_hashes,
+    named_column,
+    quoted_name,
+    target_columns,
+    with_generated_keys,
+)
+from lakefork.sql.select import Reader
+from lakefork.sql.session import Session
+from lakefork.sql.statements import Delete, Insert, TableName, Update
+from lakefork.sql.versions import Wanted, read_by_key, read_latest
+from lakefork.tables import DELETED, SEQ, Column, TableDefinition
+
+LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
+TARGET = "changed_table"
+ATTEMPTS = 5
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What an UPDATE or DELETE does; assignments is None for DELETE."""
+
+    name: TableName
+    alias: str | None
+    where: exp.Expression | None
+    assignments: tuple[tuple[str, exp.Expression], ...] | None
+    as_user: str | None
+
+
+class Writer:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def insert(
+        self,
+        session: Session,
+        statement: Insert,
+        parameters: Sequence[Any],
+        learn: Callable[[Session, Insert, FoundTable], None] = lambda *_: None,
+    ) -> int:
+        """learn is told what the statement writes to, for the next time."""
+        return again_if_redefined(lambda: self._insert(session, statement, parameters, learn))
+
+    def update(self, session: Session, statement: Update, parameters: Sequence[Any]) -> int:
+        names = [name for name, _ in statement.assignments]
+        expressions = [expression for _, expression in statement.assignments]
+        *values, where = _bound([*expressions, statement.where], parameters, session)
+        assignments = tuple((name, value) for name, value in zip(names, values, strict=True) if value is not None)
+        change = _Change(statement.name, statement.alias, where, assignments, statement.as_user)
+        return again_if_redefined(lambda: self._change(session, change))
+
+    def delete(self, session: Session, statement: Delete, parameters: Sequence[Any]) -> int:
+        (where,) = _bound([statement.where], parameters, session)
+        change = _Change(statement.name, statement.alias, where, None, statement.as_user)
+        return again_if_redefined(lambda: self._change(session, change))
+
+    def load(self, session: Session, name: TableName, rows: pa.Table, as_user: str | None = None) -> int:
+        """Appends Arrow rows; columns are found by name, missing ones get their defaults."""
+
+        def load() -> int:
+            found, access = self._target(session, name, as_user)
+            columns = target_columns(found.definition, rows.column_names)
+            given = rows.rename_columns([column.name for column in columns])
+            return self._append(session, found, access, _completed(self._resources, found.definition, columns, given), as_user)
+
+        return again_if_redefined(load)
+
+    def _insert(
+        self, session: Session, statement: Insert, parameters: Sequence[Any], learn: Callable[[Session, Insert, FoundTable], None]
+    ) -> int:
+        found, access = self._target(session, statement.name, statement.as_user)
+        learn(session, statement, found)
+        columns = target_columns(found.definition, statement.columns)
+        rows = self._inserted_rows(session, found.definition, columns, statement.source, parameters)
+        return self._append(session, found, access, rows, statement.as_user)
+
+    def _inserted_rows(
+        self, session: Session, definition: TableDefinition, columns: tuple[Column, ...], source: exp.Expression, parameters: Sequence[Any]
+    ) -> pa.Table:
+        resources = self._resources
+        if isinstance(source, exp.Values):
+            source = _bound([source], parameters, session)[0] or source
+            plain = _plain_rows(columns, source)
+            if plain is not None:
+                return _completed(resources, definition, columns, plain)
+            query: exp.Expression = _values_query(definition, columns, source)
+        else:
+            query = _bound([source], parameters, session)[0] or source
+        with resources.readers.transaction() as connection:
+            reader = Reader(connection, resources.duck, resources.lookup, session)
+            given = reader.run(query, max_rows=resources.settings.max_changed_rows)
+        if given.num_columns != len(columns):
+            raise InvalidInputError(f"INSERT names {len(columns)} columns, and gives {given.num_columns} values")
+        return _completed(resources, definition, columns, given.rename_columns([column.name for column in columns]))
+
+    def _target(self, session: Session, name: TableName, as_user: str | None) -> tuple[FoundTable, Access]:
+        """The table to write to, with a hot table for its definition of now."""
+        resources = self._resources
+        with resources.readers.transaction() as connection:
+            found = resources.lookup.find(connection, session, name)
+            if found.definition.kind == "STREAM":
+                raise InvalidInputError(f"{found.definition} is a STREAM table: rows can be written to USER and SHARED tables only")
+            access = write_access(connection, session, found.definition, as_user)
+        return resources.with_hot_table(session, name, found), access
+
+    def _append(self, session: Session, found: FoundTable, access: Access, rows: pa.Table, as_user: str | None) -> int:
+        """Keys are checked under their locks; those that were generated need no check."""
+        resources, definition = self._resources, found.definition
+        if not rows.num_rows:
+            return 0
+        rows, own_keys = with_generated_keys(definition, rows, resources.seqids.next_many(rows.num_rows))
+        check_values(definition, rows)
+        check_row_filter(resources.duck, definition, access.row_filter, rows)
+        keys = rows.select([column.name for column in definition.key])
+        with resources.writers.transaction() as connection:
+            after = 0
+            if own_keys:
+                validate_primary_key(definition, keys)
+                after = self._check_new(connection, found, access, keys)
+            else:
+                guard_write(connection, definition, access.user_id)
+            append_version(connection, definition, access.user_id, _stamped(resources, rows, after, deleted=False))
+            _audit(connection, session, definition, "INSERT", as_user, rows.num_rows)
+        return int(rows.num_rows)
+
+    def _check_new(self, connection: ArrowConnection, found: FoundTable, access: Access, keys: pa.Table) -> int:
+        """No live row has one of the keys; returns the newest _seq of deleted ones."""
+        _lock(connection, found.definition, access.user_id, keys)
+        if self._resources.none_between(connection, found, access.user_id, keys):
+            return 0
+        existing = read_by_key(connection, self._resources.duck, found, access.user_id, keys)
+        validate_primary_key(found.definition, keys, existing.filter(pc.invert(existing[DELETED])))
+        return _newest(existing)
+
+    def _change(self, session: Session, change: _Change) -> int:
+        resources = self._resources
+        found, access = self._target(session, change.name, change.as_user)
+        definition = found.definition
+        names = {named_column(definition, name): value for name, value in change.assignments or ()}
+        _refuse_key_change(definition, names)
+        with self._connection_for(change) as reading:
+            reader = Reader(reading, resources.duck, resources.lookup, session) if reading else None
+            keys = pinned_keys(definition, change.where, change.alias)
+            if keys is None:
+                keys = self._matching_keys(session, found, access, change)
+            if not keys.num_rows:
+                return 0
+            with resources.writers.transaction() as connection:
+                _lock(connection, definition, access.user_id, keys)
+                current = read_by_key(connection, resources.duck, found, access.user_id, keys, access.row_filter)
+                live = current.filter(pc.invert(current[DELETED]))
+                reader = reader or Reader(connection, resources.duck, resources.lookup, session)
+                rows = self._changed_rows(reader, definition, change, names, live)
+                if not rows.num_rows:
+                    return 0
+                check_values(definition, rows)
+                check_row_filter(resources.duck, definition, access.row_filter, rows)
+                versions = _stamped(resources, rows, _newest(current), deleted=change.assignments is None)
+                append_version(connection, definition, access.user_id, versions)
+                action = "DELETE" if change.assignments is None else "UPDATE"
+                _audit(connection, session, definition, action, change.as_user, rows.num_rows)
+        return int(rows.num_rows)
+
+    @contextmanager
+    def _connection_for(self, change: _Change) -> Iterator[ArrowConnection | None]:
+        """Other tables that the change looks at are read in one snapshot; mostly there are none."""
+        expressions = [change.where, *(value for _, value in change.assignments or ())]
+        if any(one is not None and one.find(exp.Table) for one in expressions):
+            with self._resources.readers.transaction() as connection:
+                yield connection
+        else:
+            yield None
+
+    def _matching_keys(self, session: Session, found: FoundTable, access: Access, change: _Change) -> pa.Table:
+        """Keys of the rows that satisfy the condition now; it is looked at again once they are locked."""
+        resources, definition = self._resources, found.definition
+        with resources.readers.transaction() as connection:
+            columns = (*_columns_in(definition, change.where), *access.filter_columns)
+            rows = read_latest(connection, resources.duck, Wanted(found, columns, access.user_id, (), False, access.row_filter)).rows
+            query = exp.select(*(quoted_name(column) for column in definition.key)).from_(_target_table(definition, change))
+            reader = Reader(connection, resources.duck, resources.lookup, session)
+            keys = reader.run(_where(query, change), max_rows=None, given={TARGET: rows})
+        if keys.num_rows > resources.settings.max_changed_rows:
+            raise LimitError(f"the statement changes more than {resources.settings.max_changed_rows} rows: narrow WHERE, or raise the setting sql.max_changed_rows")
+        return keys.cast(pa.schema([(column.name, column.type.arrow) for column in definition.key]))
+
+    def _changed_rows(
+        self, reader: Reader, definition: TableDefinition, change: _Change, assigned: dict[Column, exp.Expression], live: pa.Table
+    ) -> pa.Table:
+        values = [
+            exp.alias_(_cast(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True), column.name, quoted=True)
+            for column in definition.columns
+        ]
+        query = exp.select(*values).from_(_target_table(definition, change))
+        rows = reader.run(_where(query, change), max_rows=None, given={TARGET: live})
+        return rows.cast(pa.schema([(column.name, column.type.arrow) for column in definition.columns]))
+
+
+def again_if_redefined(work: Callable[[], _Answer]) -> _Answer:
+    """A write that was planned for a definition which has changed is planned again."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return work()
+        except DefinitionChangedError:
+            continue
+    return work()
+
+
+def _bound(expressions: Sequence[exp.Expression | None], parameters: Sequence[Any], session: Session) -> list[exp.Expression | None]:
+    """Fills in parameters, counting ? through all expressions of the statement in their order."""
+    done: list[exp.Expression | None] = []
+    used = 0
+    for expression in expressions:
+        if expression is None:
+            done.append(None)
+            continue
+        here = count_placeholders(expression)
+        done.append(bind(expression, parameters[used:] if here else parameters, session))
+        used += here
+    return done
+
+
+def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
+    """VALUES of nothing but literals of the right types, which need no engine."""
+    rows = []
+    for row in values.expressions:
+        cells = [constant(cell) for cell in row.expressions] if isinstance(row, exp.Tuple) else [constant(row)]
+        if len(cells) != len(columns) or not all(known for known, _ in cells):
+            return None
+        rows.append([value for _, value in cells])
+    return exact_rows(columns, rows)
+
+
+def _values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expression:
+    """Each row of its own type, so that what one row gives does not decide the types of the others."""
+    selects: list[exp.Expression] = []
+    for row in values.expressions:
+        cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+        if len(cells) != len(columns):
+            raise InvalidInputError(f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values")
+        selects.append(
+            exp.select(
+                *(
+                    exp.maybe_parse(default_sql(column), dialect="duckdb") if is_default(cell) else _cast(cell, column)
+                    for column, cell in zip(columns, cells, strict=True)
+                )
+            )
+        )
+    query = selects[0]
+    if len(selects) > 1:
+        query = exp.union(*selects, distinct=False)
+    return query
+
+
+def _completed(resources: Resources, definition: TableDefinition, columns: Sequence[Column], given: pa.Table) -> pa.Table:
+    """All columns of the table, in its types; what was not given by default."""
+    schema = pa.schema([(column.name, column.type.arrow) for column in definition.columns])
+    if given.schema.equals(schema):
+        return given
+    if given.num_rows == 0:
+        return schema.empty_table()
+    values = [
+        f"{f'CAST({quoted_name(column)} AS {column.type.duckdb})' if column in columns else default_sql(column)} AS {quoted_name(column)}"
+        for column in definition.columns
+    ]
+    with resources.duck.locked() as cursor:
+        cursor.register({"given": given})
+        return cursor.query(f"SELECT {', '.join(values)} FROM given").cast(schema)
+
+
+def _cast(expression: exp.Expression, column: Column) -> exp.Expression:
+    return exp.Cast(this=expression.copy(), to=exp.DataType.build(column.type.duckdb, dialect="duckdb"))
+
+
+def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.Expression]) -> None:
+    for column in definition.key:
+        if column in assigned:
+            raise InvalidInputError(f"{definition}: the key column {column.name} cannot be updated; delete the row and insert it anew")
+
+
+def _columns_in(definition: TableDefinition, where: exp.Expression | None) -> tuple[Column, ...]:
+    names = {identifier.name.lower() for identifier in where.find_all(exp.Identifier)} if where is not None else set()
+    return tuple(column for column in definition.columns if column.name.lower() in names)
+
+
+def _target_table(definition: TableDefinition, change: _Change) -> exp.Expression:
+    alias = change.alias or definition.name
+    return exp.Table(this=exp.to_identifier(TARGET), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+
+
+def _where(query: exp.Select, change: _Change) -> exp.Expression:
+    return query if change.where is None else query.where(change.where.copy())
+
+
+def _lock(connection: ArrowConnection, definition: TableDefinition, user_id: str | None, keys: pa.Table) -> None:
+    lock_rows(connection, definition, user_id, key_hashes(definition, keys) if keys.num_rows <= LOCKED_KEYS else None)
+
+
+def _newest(rows: pa.Table) -> int:
+    return int(pc.max(rows[SEQ]).as_py() or 0) if rows.num_rows else 0
+
+
+def _stamped(resources: Resources, rows: pa.Table, after: int, *, deleted: bool) -> pa.Table:
+    """New versions: each _seq exceeds those of the versions that they replace."""
+    seqs = resources.seqids.next_many(rows.num_rows, after=after)
+    rows = rows.append_column(SEQ, pa.array(seqs, pa.int64()))
+    return rows.append_column(DELETED, pa.repeat(pa.scalar(deleted), rows.num_rows))
+
+
+def _audit(
+    connection: ArrowConnection, session: Session, definition: TableDefinition, action: str, as_user: str | None, count: int
+) -> None:
+    if as_user is None:
+        return
+    texts = [session.actor, session.role.name.lower(), as_user, action, str(definition)]
+    values = ", ".join(postgres_literal(text, TEXT) for text in texts)
+    connection.execute(
+        "INSERT INTO lakefork.audit (catalog_id, actor, role, subject, action, table_name, affected_rows) "
+        f"VALUES ({definition.catalog_id}, {values}, {count})"
+    )

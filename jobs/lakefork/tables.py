@@ -1,0 +1,113 @@
+"""Tables as the catalog defines them at a snapshot: columns, key, kind and options."""
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakefork.column_types import BIGINT, BOOLEAN, TEXT, ColumnType, column_type
+
+SEQ, DELETED, USER_ID = "_seq", "_deleted", "_user_id"
+UPDATED = "_updated"  # derived from _seq
+SYSTEM_COLUMN_IDS = {SEQ: 1, DELETED: 2, USER_ID: 3}
+FIRST_COLUMN_ID = 4
+SYSTEM_COLUMN_ORDER = 1_000_000  # after all columns of users
+
+
+@dataclass(frozen=True)
+class Column:
+    """initial_default: what rows have that were written before the column was there."""
+
+    column_id: int
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    initial_default: str | None = None
+    default: str | None = None
+    default_is_expression: bool = False
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table from definition_snapshot on; version counts its definitions from 1."""
+
+    catalog_id: int
+    catalog: str
+    table_id: int
+    schema_id: int
+    namespace: str
+    name: str
+    definition_snapshot: int
+    version: int
+    schema_version: int
+    next_column_id: int
+    path: str
+    columns: tuple[Column, ...]
+    tags: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def kind(self) -> str:
+        return self.tags.get("kind", "SHARED")
+
+    @property
+    def per_user(self) -> bool:
+        return self.kind == "USER"
+
+    @functools.cached_property
+    def key(self) -> tuple[Column, ...]:
+        by_id = {column.column_id: column for column in self.columns}
+        return tuple(by_id[column_id] for column_id in json.loads(self.tags.get("primary_key", "[]")))
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """Columns by lower-case name."""
+        return {column.name.lower(): column for column in self.columns}
+
+    @functools.cached_property
+    def by_id(self) -> Mapping[int, Column]:
+        return {column.column_id: column for column in self.columns}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {key.removeprefix("option."): json.loads(value) for key, value in self.tags.items() if key.startswith("option.")}
+
+    @functools.cached_property
+    def system_columns(self) -> tuple[Column, ...]:
+        if self.kind == "STREAM":
+            return ()
+        return system_columns(per_user=self.per_user)
+
+    @functools.cached_property
+    def arrow_schema(self) -> Any:
+        """User columns by name, then the system columns; built once per definition."""
+        import pyarrow as pa
+
+        columns = self.columns + self.system_columns
+        return pa.schema([pa.field(column.name, column.type.arrow, nullable=column.nullable) for column in columns])
+
+
+def system_columns(*, per_user: bool) -> tuple[Column, ...]:
+    types = {SEQ: BIGINT, DELETED: BOOLEAN, **({USER_ID: TEXT} if per_user else {})}
+    return tuple(Column(SYSTEM_COLUMN_IDS[name], name, kind, nullable=False) for name, kind in types.items())
+
+
+def definition_from_json(catalog_id: int, catalog: str, definition_snapshot: int, found: Mapping[str, Any]) -> TableDefinition:
+    """What lakefork.table_definition returns, as an object."""
+    elements = {row["parent"]: row["type"] for row in found["columns"] if row["parent"] is not None}
+    columns = tuple(
+        Column(
+            row["column_id"], row["name"],
+            column_type(f"list<{elements[row['column_id']]}>" if row["type"] == "list" else row["type"]),
+            row["nullable"] is not False, row["initial_default"], row["default"], row["default_type"] == "expression",
+        )
+        for row in found["columns"]
+        if row["parent"] is None and row["name"] not in SYSTEM_COLUMN_IDS
+    )  # fmt: skip
+    return TableDefinition(
+        catalog_id, catalog, found["table_id"], found["schema_id"], found["namespace"], found["table_name"], definition_snapshot,
+        found["versions"], found["schema_version"], found["next_column_id"], found["table_path"], columns, found["tags"],
+    )  # fmt: skip

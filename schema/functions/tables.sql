@@ -1,0 +1,105 @@
+-- What readers and writers of rows need to know of tables.
+
+-- The tables of these names, now or at a snapshot. definition_snapshot names the version of a table's definition,
+-- hot_snapshots those under which there may be hot rows: they belong to the present.
+-- plpgsql, so that a connection plans it once.
+CREATE FUNCTION lakefork.find_tables(p_catalog_id bigint, p_namespaces text[], p_tables text[], p_snapshot bigint DEFAULT NULL)
+RETURNS TABLE (place bigint, namespace varchar, table_name varchar, schema_id bigint, table_id bigint, definition_snapshot bigint,
+               hot_snapshots bigint[], has_files boolean)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    IF p_snapshot IS NULL THEN
+        RETURN QUERY
+        SELECT n.place, s.schema_name, t.table_name, s.schema_id, t.table_id, v.begin_snapshot,
+               ARRAY(SELECT h.begin_snapshot FROM public.ducklake_inlined_data_tables i
+                     JOIN public.ducklake_schema_versions h
+                       ON h.catalog_id = i.catalog_id AND h.table_id = i.table_id AND h.schema_version = i.schema_version
+                     WHERE i.catalog_id = p_catalog_id AND i.table_id = t.table_id ORDER BY 1),
+               EXISTS (SELECT FROM public.ducklake_data_file f
+                       WHERE f.catalog_id = p_catalog_id AND f.table_id = t.table_id AND f.end_snapshot IS NULL)
+        FROM unnest(p_namespaces, p_tables) WITH ORDINALITY AS n (namespace, table_name, place)
+        JOIN public.ducklake_schema s ON s.catalog_id = p_catalog_id AND s.end_snapshot IS NULL
+             AND lower(s.schema_name COLLATE "C") = lower(n.namespace COLLATE "C")
+        JOIN public.ducklake_table t ON t.catalog_id = p_catalog_id AND t.schema_id = s.schema_id AND t.end_snapshot IS NULL
+             AND lower(t.table_name COLLATE "C") = lower(n.table_name COLLATE "C")
+        CROSS JOIN LATERAL (SELECT v.begin_snapshot FROM public.ducklake_schema_versions v
+                            WHERE v.catalog_id = p_catalog_id AND v.table_id = t.table_id ORDER BY v.begin_snapshot DESC LIMIT 1) v
+        ORDER BY n.place;
+    ELSE
+        RETURN QUERY
+        SELECT n.place, s.schema_name, t.table_name, s.schema_id, t.table_id, v.begin_snapshot, '{}'::bigint[],
+               EXISTS (SELECT FROM lakefork.visible_data_file(p_catalog_id, p_snapshot) f WHERE f.table_id = t.table_id)
+        FROM unnest(p_namespaces, p_tables) WITH ORDINALITY AS n (namespace, table_name, place)
+        JOIN lakefork.visible_schema(p_catalog_id, p_snapshot) s ON lower(s.schema_name COLLATE "C") = lower(n.namespace COLLATE "C")
+        JOIN lakefork.visible_table(p_catalog_id, p_snapshot) t
+             ON t.schema_id = s.schema_id AND lower(t.table_name COLLATE "C") = lower(n.table_name COLLATE "C")
+        CROSS JOIN LATERAL (SELECT v.begin_snapshot FROM lakefork.visible_schema_versions(p_catalog_id, p_snapshot) v
+                            WHERE v.table_id = t.table_id ORDER BY v.begin_snapshot DESC LIMIT 1) v
+        ORDER BY n.place;
+    END IF;
+END $$;
+
+-- All that defines a table at a snapshot, as one object.
+CREATE FUNCTION lakefork.table_definition(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'table_id', t.table_id, 'schema_id', t.schema_id, 'namespace', s.schema_name, 'table_name', t.table_name,
+        'path', t.path, 'path_is_relative', t.path_is_relative,
+        'table_path', lakefork.join_path(lakefork.join_path(lakefork.data_path(p_catalog_id), s.path, s.path_is_relative),
+                                         t.path, t.path_is_relative),
+        'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                        'column_id', c.column_id, 'name', c.column_name, 'type', c.column_type, 'nullable', c.nulls_allowed,
+                        'parent', c.parent_column, 'initial_default', c.initial_default, 'default', c.default_value,
+                        'default_type', c.default_value_type) ORDER BY c.column_order, c.column_id), '[]')
+                    FROM lakefork.visible_column(p_catalog_id, p_snapshot) c WHERE c.table_id = p_table_id),
+        'tags', (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}')
+                 FROM lakefork.visible_tag(p_catalog_id, p_snapshot) g WHERE g.object_id = p_table_id),
+        'versions', (SELECT count(*) FROM public.ducklake_schema_versions v
+                     WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= p_snapshot),
+        'schema_version', (SELECT v.schema_version FROM public.ducklake_schema_versions v
+                           WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= p_snapshot
+                           ORDER BY v.begin_snapshot DESC LIMIT 1),
+        'next_column_id', (SELECT max(c.column_id) + 1 FROM public.ducklake_column c
+                           WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id))
+    FROM lakefork.visible_table(p_catalog_id, p_snapshot) t
+    JOIN lakefork.visible_schema(p_catalog_id, p_snapshot) s USING (schema_id)
+    WHERE t.table_id = p_table_id
+$$;
+
+-- The batches of a table at a snapshot, or now: full path, owner (NULL: a shared table), and the bounds of some columns.
+CREATE FUNCTION lakefork.table_files(p_catalog_id bigint, p_table_id bigint, p_user_id text, p_columns bigint[], p_snapshot bigint DEFAULT NULL)
+RETURNS TABLE (data_file_id bigint, path text, user_id varchar, record_count bigint, file_size_bytes bigint, bounds jsonb)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT f.data_file_id,
+           lakefork.join_path(lakefork.join_path(lakefork.join_path(lakefork.data_path(p_catalog_id), s.path, s.path_is_relative),
+                                                 t.path, t.path_is_relative), f.path, f.path_is_relative)::text,
+           v.partition_value, f.record_count, f.file_size_bytes, b.bounds
+    FROM lakefork.visible_data_file(p_catalog_id, p_snapshot) f
+    JOIN lakefork.visible_table(p_catalog_id, p_snapshot) t ON t.table_id = p_table_id
+    JOIN lakefork.visible_schema(p_catalog_id, p_snapshot) s ON s.schema_id = t.schema_id
+    LEFT JOIN public.ducklake_file_partition_value v
+           ON v.catalog_id = p_catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+    LEFT JOIN LATERAL (
+        SELECT jsonb_object_agg(c.column_id, jsonb_build_array(c.min_value, c.max_value)) AS bounds
+        FROM public.ducklake_file_column_stats c
+        WHERE c.catalog_id = p_catalog_id AND c.data_file_id = f.data_file_id AND c.column_id = ANY (p_columns)
+    ) b ON true
+    WHERE f.table_id = p_table_id AND (p_user_id IS NULL OR v.partition_value IS NULL OR v.partition_value = p_user_id)
+    ORDER BY f.data_file_id;
+END $$;
+
+-- The location of a table that another table has already, in any catalog.
+CREATE FUNCTION lakefork.location_in_use(p_location text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%s.%s of catalog %s', s.schema_name, t.table_name, c.catalog_name)
+    FROM public.ducklake_tag g
+    JOIN public.ducklake_table t ON t.catalog_id = g.catalog_id AND t.table_id = g.object_id AND t.end_snapshot IS NULL
+    JOIN public.ducklake_schema s ON s.catalog_id = g.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+    JOIN public.ducklake_catalog c ON c.catalog_id = g.catalog_id AND c.end_snapshot IS NULL
+    WHERE g.key = 'location' AND g.value = p_location AND g.end_snapshot IS NULL
+    LIMIT 1
+$$;

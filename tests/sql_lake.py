@@ -1,0 +1,110 @@
+"""Helpers for tests of SQL: a catalog with an engine, and batches as a flush would write them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from lakefork.catalog.catalogs import Catalog, newest_snapshot
+from lakefork.catalog.commits import Changes, commit
+from lakefork.catalog.connection import Connection, connect
+from lakefork.cold.batch import write_batch
+from lakefork.sql.engine import Engine
+from lakefork.sql.results import Affected, Rows
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import TableName
+from lakefork.storage.paths import path_part
+from lakefork.tables import USER_ID
+
+
+@dataclass(frozen=True)
+class SqlLake:
+    engine: Engine
+    dsn: str
+    catalog: Catalog
+
+    def session(self, user: str | None = None, role: Role | None = None) -> Session:
+        """Without a user an admin, with one a user."""
+        return Session(self.catalog.name, user, role or (Role.USER if user else Role.ADMIN))
+
+    def run(self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None) -> list[Any]:
+        return self.engine.execute(self.session(user, role), text, parameters)
+
+    def rows(self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None) -> list[tuple[Any, ...]]:
+        """The rows of the last statement."""
+        result = self.run(text, *parameters, user=user, role=role)[-1]
+        assert isinstance(result, Rows)
+        return result.rows
+
+    def count(self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None) -> int:
+        """The affected rows of the last statement."""
+        result = self.run(text, *parameters, user=user, role=role)[-1]
+        assert isinstance(result, Affected)
+        return result.affected_rows
+
+    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
+        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+        namespace, table = name.split(".")
+        resources = self.engine._resources
+        with resources.readers.transaction() as connection:
+            found = resources.lookup.find(connection, self.session(), TableName(namespace, table))
+        definition = found.definition
+        versions = self.rows(f"SELECT *, {USER_ID} FROM {name} WHERE _deleted IS NOT NULL AND {USER_ID} = ?", user) if user else self.rows(
+            f"SELECT * FROM {name} WHERE _deleted IS NOT NULL"
+        )  # fmt: skip
+        columns = [*definition.columns, *definition.system_columns]
+        with connect(self.dsn) as connection:
+            number = _next_number(connection, definition.table_id)
+            owner = "shared" if user is None else f"user_{path_part(user)}"
+            self._publish(connection, definition, columns, versions, f"{owner}/batch-{number}.parquet", user)
+            if trim:
+                for hot in found.hot:
+                    connection.execute(f"DELETE FROM {hot.qualified} WHERE {hot.of(user)}")
+        return len(versions)
+
+    def _publish(
+        self, connection: Connection, definition: Any, columns: Sequence[Any], versions: list[tuple[Any, ...]], name: str, user: str | None
+    ) -> None:
+        rows = pa.table(
+            {
+                column.name: _array([row[place] for row in versions], column.type)
+                for place, column in enumerate(columns)
+            }
+        )
+        path = f"{definition.path}/{name}"
+        filesystem = fs.LocalFileSystem()
+        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        facts = write_batch(filesystem, path, rows, {column.name: column.column_id for column in columns})
+        changes = Changes()
+        file_id = changes.new_file_id()
+        changes.add(
+            "ducklake_data_file", data_file_id=file_id, table_id=definition.table_id, path=name, path_is_relative=True,
+            record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
+        )  # fmt: skip
+        if user is not None:
+            changes.add("ducklake_file_partition_value", data_file_id=file_id, table_id=definition.table_id, partition_key_index=0, partition_value=user)
+        for column_id, column in facts.columns.items():
+            changes.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
+        commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
+
+
+def _array(values: list[Any], kind: Any) -> pa.Array:
+    import uuid
+
+    def plain(value: Any) -> Any:
+        return value.bytes if isinstance(value, uuid.UUID) else [plain(one) for one in value] if isinstance(value, list) else value
+
+    if kind.element:
+        storage = getattr(kind.element.arrow, "storage_type", kind.element.arrow)
+        return pa.array([plain(value) for value in values], pa.list_(storage)).cast(kind.arrow)
+    return pa.array([plain(value) for value in values], kind.arrow)
+
+
+def _next_number(connection: Connection, table_id: int) -> int:
+    row = connection.execute("SELECT count(*) AS files FROM public.ducklake_data_file WHERE table_id = %s", (table_id,)).fetchone()
+    assert row is not None
+    return int(row["files"])
+
+
