@@ -32,7 +32,9 @@ class SqlLake:
     def run(self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None) -> list[Any]:
         return self.engine.execute(self.session(user, role), text, parameters)
 
-    def rows(self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None) -> list[tuple[Any, ...]]:
+    def rows(
+        self, text: str, *parameters: Any, user: str | None = None, role: Role | None = None
+    ) -> list[tuple[Any, ...]]:
         """The rows of the last statement."""
         result = self.run(text, *parameters, user=user, role=role)[-1]
         assert isinstance(result, Rows)
@@ -65,13 +67,16 @@ class SqlLake:
         return len(versions)
 
     def _publish(
-        self, connection: Connection, definition: Any, columns: Sequence[Any], versions: list[tuple[Any, ...]], name: str, user: str | None
+        self,
+        connection: Connection,
+        definition: Any,
+        columns: Sequence[Any],
+        versions: list[tuple[Any, ...]],
+        name: str,
+        user: str | None,
     ) -> None:
         rows = pa.table(
-            {
-                column.name: _array([row[place] for row in versions], column.type)
-                for place, column in enumerate(columns)
-            }
+            {column.name: _array([row[place] for row in versions], column.type) for place, column in enumerate(columns)}
         )
         path = f"{definition.path}/{name}"
         filesystem = fs.LocalFileSystem()
@@ -84,7 +89,13 @@ class SqlLake:
             record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
         )  # fmt: skip
         if user is not None:
-            changes.add("ducklake_file_partition_value", data_file_id=file_id, table_id=definition.table_id, partition_key_index=0, partition_value=user)
+            changes.add(
+                "ducklake_file_partition_value",
+                data_file_id=file_id,
+                table_id=definition.table_id,
+                partition_key_index=0,
+                partition_value=user,
+            )
         for column_id, column in facts.columns.items():
             changes.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
@@ -94,7 +105,13 @@ def _array(values: list[Any], kind: Any) -> pa.Array:
     import uuid
 
     def plain(value: Any) -> Any:
-        return value.bytes if isinstance(value, uuid.UUID) else [plain(one) for one in value] if isinstance(value, list) else value
+        return (
+            value.bytes
+            if isinstance(value, uuid.UUID)
+            else [plain(one) for one in value]
+            if isinstance(value, list)
+            else value
+        )
 
     if kind.element:
         storage = getattr(kind.element.arrow, "storage_type", kind.element.arrow)
@@ -103,8 +120,8 @@ def _array(values: list[Any], kind: Any) -> pa.Array:
 
 
 def _next_number(connection: Connection, table_id: int) -> int:
-    row = connection.execute("SELECT count(*) AS files FROM public.ducklake_data_file WHERE table_id = %s", (table_id,)).fetchone()
+    row = connection.execute(
+        "SELECT count(*) AS files FROM public.ducklake_data_file WHERE table_id = %s", (table_id,)
+    ).fetchone()
     assert row is not None
     return int(row["files"])
-
-

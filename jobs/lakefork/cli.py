@@ -51,10 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print one JSON object")
     status.set_defaults(run=_status)
 
-    sql = commands.add_parser("sql", help="run SQL (docs/sql.md)", description="Runs statements, separated by semicolons.")
+    sql = commands.add_parser(
+        "sql", help="run SQL (docs/sql.md)", description="Runs statements, separated by semicolons."
+    )
     _add_session_arguments(sql)
     sql.add_argument("--namespace", help="where tables without a namespace are looked up")
-    sql.add_argument("--format", choices=["table", "json"], default="table", help="json prints one object (default: table)")
+    sql.add_argument(
+        "--format", choices=["table", "json"], default="table", help="json prints one object (default: table)"
+    )
     sql.add_argument("text", nargs="?", metavar="SQL", help="without it, SQL is read from stdin")
     sql.set_defaults(run=_sql)
 

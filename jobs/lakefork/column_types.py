@@ -93,7 +93,9 @@ def column_type(name: str) -> ColumnType:
     if match := _DECIMAL.fullmatch(name):
         precision, scale = int(match[1]), int(match[2])
         if not 1 <= precision <= MAX_DIGITS or scale > precision:
-            raise InvalidInputError(f"DECIMAL({precision},{scale}) is out of range: up to {MAX_DIGITS} digits, scale within")
+            raise InvalidInputError(
+                f"DECIMAL({precision},{scale}) is out of range: up to {MAX_DIGITS} digits, scale within"
+            )
         return ColumnType(name, f"numeric({precision},{scale})", f"DECIMAL({precision},{scale})")
     raise InvalidInputError(f"there is no column type {name}; docs/sql.md lists them")
 

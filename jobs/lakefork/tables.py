@@ -73,7 +73,11 @@ class TableDefinition:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {key.removeprefix("option."): json.loads(value) for key, value in self.tags.items() if key.startswith("option.")}
+        return {
+            key.removeprefix("option."): json.loads(value)
+            for key, value in self.tags.items()
+            if key.startswith("option.")
+        }
 
     @functools.cached_property
     def system_columns(self) -> tuple[Column, ...]:
@@ -95,7 +99,9 @@ def system_columns(*, per_user: bool) -> tuple[Column, ...]:
     return tuple(Column(SYSTEM_COLUMN_IDS[name], name, kind, nullable=False) for name, kind in types.items())
 
 
-def definition_from_json(catalog_id: int, catalog: str, definition_snapshot: int, found: Mapping[str, Any]) -> TableDefinition:
+def definition_from_json(
+    catalog_id: int, catalog: str, definition_snapshot: int, found: Mapping[str, Any]
+) -> TableDefinition:
     """What lakefork.table_definition returns, as an object."""
     elements = {row["parent"]: row["type"] for row in found["columns"] if row["parent"] is not None}
     columns = tuple(

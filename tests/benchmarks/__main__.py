@@ -5,10 +5,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks import catalog_size, commits, start_up
+from tests.benchmarks import catalog_size, commits, sql, start_up
 from tests.benchmarks.report import Figure
 
-AREAS = {"commits": commits.measure, "catalog_size": catalog_size.measure, "start_up": start_up.measure}
+AREAS = {
+    "commits": commits.measure,
+    "catalog_size": catalog_size.measure,
+    "sql": sql.measure,
+    "start_up": start_up.measure,
+}
 OUTPUT = Path(__file__).parents[2] / "bench.json"
 
 

@@ -40,7 +40,7 @@ VALUES: dict[str, list[Any]] = {
     "TIMESTAMP WITH TIME ZONE[]": [[datetime.datetime(2020, 1, 1, 12, tzinfo=UTC)]],
     "UUID[]": [[ONE, None, LAST]],
     "BYTES[]": [[b"", b"\xff"]],
-    "JSON[]": [[None, '1'], ['{"a": 1}', '[]']],
+    "JSON[]": [[None, '1'], ['{"a":1}', '[]']],
 }  # fmt: skip
 
 
@@ -48,7 +48,11 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, list) and isinstance(found, list):
         return len(found) == len(expected) and all(same(a, b) for a, b in zip(found, expected, strict=True))
     if isinstance(expected, float) and isinstance(found, float):
-        return math.isnan(found) if math.isnan(expected) else found == expected and math.copysign(1, found) == math.copysign(1, expected)
+        return (
+            math.isnan(found)
+            if math.isnan(expected)
+            else found == expected and math.copysign(1, found) == math.copysign(1, expected)
+        )
     return bool(found == expected and (type(found) is type(expected) or isinstance(found, type(expected))))
 
 
@@ -104,7 +108,14 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_written(lake: SqlLake
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"), [("TINYINT", "SMALLINT"), ("HUGEINT", "DECIMAL"), ("STRUCT(a INT)", "JSON"), ("INT[][]", "JSON"), ("UBIGINT", "DECIMAL")]
+    ("kind", "advice"),
+    [
+        ("TINYINT", "SMALLINT"),
+        ("HUGEINT", "DECIMAL"),
+        ("STRUCT(a INT)", "JSON"),
+        ("INT[][]", "JSON"),
+        ("UBIGINT", "DECIMAL"),
+    ],
 )
 def test_other_types_are_refused_with_advice(lake: SqlLake, kind: str, advice: str) -> None:
     lake.run("CREATE NAMESPACE app")

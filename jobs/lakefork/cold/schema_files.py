@@ -41,7 +41,9 @@ def write_table_schemas(
         path = schema_path(definition.namespace, definition.name, definition.version)
         replace_file(f"{root}/{path}", _content(definition, created_at), options)
     definition, created_at = definitions[-1]
-    replace_file(f"{root}/{schema_path(definition.namespace, definition.name)}", _content(definition, created_at), options)
+    replace_file(
+        f"{root}/{schema_path(definition.namespace, definition.name)}", _content(definition, created_at), options
+    )
 
 
 def write_manifest(root: str, options: StorageOptions, namespace: str, tables: Iterable[TableEntry]) -> None:

@@ -10,7 +10,15 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import make_conninfo
 
-from lakefork.errors import BY_SQLSTATE, ConflictError, DefinitionChangedError, InvalidInputError, LakeforkError, LimitError, SetupError
+from lakefork.errors import (
+    BY_SQLSTATE,
+    ConflictError,
+    DefinitionChangedError,
+    InvalidInputError,
+    LakeforkError,
+    LimitError,
+    SetupError,
+)
 
 _OTHER_ERRORS: dict[str, tuple[type[LakeforkError], str]] = {
     "40001": (ConflictError, "another transaction got in the way: try again"),
@@ -118,5 +126,7 @@ def domain_errors() -> Iterator[None]:
 
 def _said(error: AdbcError) -> str:
     """What Postgres said, without the driver's words around it."""
-    said = dict(error.details or ()).get(b"PG_DIAG_MESSAGE_PRIMARY", b"")
-    return said.decode() if isinstance(said, bytes) and said else str(error).splitlines()[0]
+    for name, value in error.details or ():
+        if str(name) in ("PG_DIAG_MESSAGE_PRIMARY", "b'PG_DIAG_MESSAGE_PRIMARY'"):
+            return bytes(value).decode()
+    return str(error).splitlines()[0]

@@ -6,17 +6,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefork.column_types import BIGINT, TEXT
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import SCHEMA, HotTable, hot_column
-from lakefork.column_types import BIGINT, TEXT
 from lakefork.predicates import Predicate, postgres_array, postgres_literal
 from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SYSTEM = (SEQ, DELETED)
 
 
-def append_version(connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rows: pa.Table) -> None:
+def append_version(
+    connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rows: pa.Table
+) -> None:
     """Adds versions: the table's columns by name, _seq and _deleted. INSERT, UPDATE and DELETE all come here."""
     count = rows.num_rows
     columns = {"catalog_id": pa.repeat(pa.scalar(definition.catalog_id, pa.int64()), count)}
@@ -53,7 +55,9 @@ def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: 
         if keys[name].null_count:
             raise InvalidInputError(f"{definition}: the key column {name} cannot be NULL")
     if keys.num_rows > 1 and len(keys.group_by(names).aggregate([])) < keys.num_rows:
-        raise ConflictError(f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys, names))}")
+        raise ConflictError(
+            f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys, names))}"
+        )
     if existing is not None and existing.num_rows:
         raise ConflictError(f"{definition}: a row with this key exists already{_example(definition, existing)}")
 
@@ -95,7 +99,9 @@ def read_versions(
     return connection.query(f"SELECT {_columns(hot, columns)} FROM {hot.qualified} WHERE {conditions}")
 
 
-def any_key_between(connection: ArrowConnection, hot: HotTable, user_id: str | None, column: Column, low: Any, high: Any) -> bool:
+def any_key_between(
+    connection: ArrowConnection, hot: HotTable, user_id: str | None, column: Column, low: Any, high: Any
+) -> bool:
     """Whether there may be a row with a key in a range; for bulk loads, which mostly come with new keys."""
     name = hot_column(column)
     found = connection.query(

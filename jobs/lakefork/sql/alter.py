@@ -13,7 +13,9 @@ Defaults = Callable[[ColumnDefinition, Column], Column]
 """Fills in the default of a column; existing rows get it too when the column is added later."""
 
 
-def altered_columns(definition: TableDefinition, actions: Sequence[AlterAction], with_default: Defaults) -> tuple[Column, ...]:
+def altered_columns(
+    definition: TableDefinition, actions: Sequence[AlterAction], with_default: Defaults
+) -> tuple[Column, ...]:
     """The columns after all actions, in order; ids of dropped columns are not used again."""
     columns = {column.name.lower(): column for column in definition.columns}
     next_id = definition.next_column_id
@@ -22,7 +24,9 @@ def altered_columns(definition: TableDefinition, actions: Sequence[AlterAction],
             column = new_column(str(definition), action.column, next_id, columns)
             column = with_default(action.column, column)
             if not column.nullable and column.default is None:
-                raise InvalidInputError(f"{definition}: a new column {column.name} that is NOT NULL needs a DEFAULT for the rows there are")
+                raise InvalidInputError(
+                    f"{definition}: a new column {column.name} that is NOT NULL needs a DEFAULT for the rows there are"
+                )
             columns[column.name.lower()] = column
             next_id += ids_of(column)
         elif isinstance(action, DropColumn):
@@ -59,7 +63,10 @@ def _renamed(definition: TableDefinition, columns: dict[str, Column], action: Re
     others = {name: other for name, other in columns.items() if other is not column}
     _check_name(str(definition), action.new_name, others)
     renamed = replace(column, name=action.new_name)
-    return {(action.new_name.lower() if other is column else name): (renamed if other is column else other) for name, other in columns.items()}
+    return {
+        (action.new_name.lower() if other is column else name): (renamed if other is column else other)
+        for name, other in columns.items()
+    }
 
 
 def _modified(definition: TableDefinition, column: Column, action: ModifyColumn, with_default: Defaults) -> Column:
@@ -81,7 +88,9 @@ def _existing(definition: TableDefinition, columns: dict[str, Column], name: str
     if name.lower() in RESERVED:
         raise InvalidInputError(f"{definition}: {name.lower()} is a system column and cannot be altered")
     if name.lower() not in columns:
-        raise InvalidInputError(f"{definition} has no column {name}; it has {', '.join(c.name for c in columns.values())}")
+        raise InvalidInputError(
+            f"{definition} has no column {name}; it has {', '.join(c.name for c in columns.values())}"
+        )
     return columns[name.lower()]
 
 

@@ -62,7 +62,11 @@ def _read(file: Path) -> pa.Table:
 def _json(outcome: Outcome, milliseconds: int) -> dict[str, Any]:
     results = [result.as_json() for result in outcome.results]
     if outcome.error:
-        return {"status": "error", "results": results, "error": {"code": outcome.error.code, "message": str(outcome.error)}}
+        return {
+            "status": "error",
+            "results": results,
+            "error": {"code": outcome.error.code, "message": str(outcome.error)},
+        }
     return {"status": "success", "results": results, "execution_time_ms": milliseconds}
 
 

@@ -68,7 +68,13 @@ class Definer:
                 raise ConflictError(f"there is a namespace {statement.name} already")
             changes = Changes()
             schema_id = changes.new_id()
-            changes.add("ducklake_schema", schema_id=schema_id, schema_name=statement.name, path=path_part(statement.name), path_is_relative=True)
+            changes.add(
+                "ducklake_schema",
+                schema_id=schema_id,
+                schema_name=statement.name,
+                path=path_part(statement.name),
+                path_is_relative=True,
+            )
             for key, value in _option_tags(statement.options).items():
                 changes.add("ducklake_tag", object_id=schema_id, key=key, value=value)
             commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
@@ -90,7 +96,8 @@ class Definer:
                 return
             schema_id = _namespace_id(connection, catalog, statement.name)
             tables = connection.execute(
-                "SELECT table_name FROM lakefork.visible_table(%s) WHERE schema_id = %s ORDER BY 1 LIMIT 21", (catalog.catalog_id, schema_id)
+                "SELECT table_name FROM lakefork.visible_table(%s) WHERE schema_id = %s ORDER BY 1 LIMIT 21",
+                (catalog.catalog_id, schema_id),
             ).fetchall()
             if tables:
                 names = ", ".join(row["table_name"] for row in tables[:20]) + (", …" if len(tables) > 20 else "")
@@ -114,7 +121,9 @@ class Definer:
                     return
                 raise ConflictError(f"there is a table {namespace}.{statement.name.table} already")
             tags |= self._location_tags(connection, catalog, kind, namespace, statement)
-            key_ids = [next(c.column_id for c in columns if c.name.lower() == name.lower()) for name in statement.primary_key]
+            key_ids = [
+                next(c.column_id for c in columns if c.name.lower() == name.lower()) for name in statement.primary_key
+            ]
             tags |= {"kind": kind.value, "primary_key": json.dumps(key_ids)}
             changes = _table_changes(schema_id, statement.name.table, kind, columns, tags)
             commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
@@ -167,7 +176,13 @@ class Definer:
             return self._resources.lookup.find(reading, session, statement.name).definition
 
     def _commit_definition(
-        self, connection: Connection, session: Session, catalog: Catalog, definition: TableDefinition, base: int, changes: Changes
+        self,
+        connection: Connection,
+        session: Session,
+        catalog: Catalog,
+        definition: TableDefinition,
+        base: int,
+        changes: Changes,
     ) -> None:
         """Waits for those who write rows now; those who come later meet the new definition."""
         try:
@@ -176,15 +191,21 @@ class Definer:
                 connection.execute("SELECT lakefork.lock_definition(%s, %s)", (catalog.catalog_id, definition.table_id))
                 commit(connection, catalog.catalog_id, base, changes, author=session.actor)
         except psycopg.errors.LockNotAvailable:
-            raise ConflictError(f"{definition} is being written to for more than {LOCK_SECONDS} seconds: try again") from None
+            raise ConflictError(
+                f"{definition} is being written to for more than {LOCK_SECONDS} seconds: try again"
+            ) from None
         except (ConflictError, NotFoundError) as error:
-            raise ConflictError(f"{definition} was changed by somebody else meanwhile: look at it and try again ({error})") from error
+            raise ConflictError(
+                f"{definition} was changed by somebody else meanwhile: look at it and try again ({error})"
+            ) from error
 
     def _columns(self, statement: CreateTable, table: str) -> tuple[Column, ...]:
         columns: dict[str, Column] = {}
         next_id = FIRST_COLUMN_ID
         for given in statement.columns:
-            column = replace(self._with_default(given, new_column(table, given, next_id, columns)), initial_default=None)
+            column = replace(
+                self._with_default(given, new_column(table, given, next_id, columns)), initial_default=None
+            )
             columns[given.name.lower()] = column
             next_id += ids_of(column)
         return tuple(columns.values())
@@ -201,7 +222,9 @@ class Definer:
         is_constant = constant(given.default)[0] or not any(given.default.find_all(exp.Func))
         if value is None:
             return column
-        return replace(column, initial_default=value, default=value if is_constant else sql, default_is_expression=not is_constant)
+        return replace(
+            column, initial_default=value, default=value if is_constant else sql, default_is_expression=not is_constant
+        )
 
     def _location_tags(
         self, connection: Connection, catalog: Catalog, kind: TableKind, namespace: str, statement: CreateTable
@@ -219,23 +242,40 @@ class Definer:
         require_access(static_part(location), self._resources.storage)
         return {**tags, "location": location}
 
-    def _write_schemas(self, connection: Connection, session: Session, catalog: Catalog, namespace: str, table: str) -> None:
+    def _write_schemas(
+        self, connection: Connection, session: Session, catalog: Catalog, namespace: str, table: str
+    ) -> None:
         """The change is committed: what cannot be written now is written by the next change, or by rewrite_schemas."""
         try:
             self.rewrite_schemas(connection, session, catalog, namespace, [table], newest_only=True)
         except OSError as error:
-            _log.warning("schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again", namespace, table, error)
+            _log.warning(
+                "schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again",
+                namespace,
+                table,
+                error,
+            )
 
     def rewrite_schemas(
-        self, connection: Connection, session: Session, catalog: Catalog, namespace: str, tables: list[str], *, newest_only: bool
+        self,
+        connection: Connection,
+        session: Session,
+        catalog: Catalog,
+        namespace: str,
+        tables: list[str],
+        *,
+        newest_only: bool,
     ) -> None:
         """Writes the namespace's manifest and the schema files of some tables as the catalog has them; one writer at a time."""
         resources = self._resources
         with connection.transaction():
             connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))", (namespace.lower(), catalog.catalog_id)
+                "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))",
+                (namespace.lower(), catalog.catalog_id),
             )
-            rows = connection.execute(_SQL["namespace_tables"], {"catalog_id": catalog.catalog_id, "namespace": namespace}).fetchall()
+            rows = connection.execute(
+                _SQL["namespace_tables"], {"catalog_id": catalog.catalog_id, "namespace": namespace}
+            ).fetchall()
             versions = {row["table_name"].lower(): row for row in rows}
             for table in tables:
                 row = versions.get(table.lower())
@@ -243,11 +283,14 @@ class Definer:
                     schema_files.remove_table_schemas(catalog.data_path, resources.storage, namespace, table)
                     continue
                 wanted = list(zip(row["snapshots"], row["times"], strict=True))[-1 if newest_only else 0 :]
-                schema_files.write_table_schemas(catalog.data_path, resources.storage, self._definitions(catalog, row["table_id"], wanted))
+                schema_files.write_table_schemas(
+                    catalog.data_path, resources.storage, self._definitions(catalog, row["table_id"], wanted)
+                )
             if rows:
                 namespace = rows[0]["namespace"]
             entries = [
-                TableEntry(row["table_name"], row["kind"], len(row["snapshots"]), row["times"][0], row["times"][-1]) for row in rows
+                TableEntry(row["table_name"], row["kind"], len(row["snapshots"]), row["times"][0], row["times"][-1])
+                for row in rows
             ]
             schema_files.write_manifest(catalog.data_path, resources.storage, namespace, entries)
 
@@ -257,7 +300,8 @@ class Definer:
         lookup = self._resources.lookup
         with self._resources.readers.transaction() as reading:
             return [
-                (lookup.definition(reading, catalog.catalog_id, catalog.name, table_id, snapshot), moment) for snapshot, moment in snapshots
+                (lookup.definition(reading, catalog.catalog_id, catalog.name, table_id, snapshot), moment)
+                for snapshot, moment in snapshots
             ]
 
 
@@ -277,16 +321,22 @@ def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, .
     for name in statement.primary_key:
         column = next(c for c in columns if c.name.lower() == name.lower())
         if column.type.element or column.type.name in ("float32", "float64", "json"):
-            raise InvalidInputError(f"{table}: {column.type.duckdb} is no type for a key: its values have no reliable equality")
+            raise InvalidInputError(
+                f"{table}: {column.type.duckdb} is no type for a key: its values have no reliable equality"
+            )
 
 
 def _table_tags(kind: TableKind, statement: CreateTable) -> dict[str, str]:
     options: Mapping[str, OptionValue] = statement.options
     if kind is TableKind.STREAM:
         if statement.flush_policy is not None:
-            raise InvalidInputError(f"{statement.name}: a STREAM table has no FLUSH POLICY: its events are never written to files")
+            raise InvalidInputError(
+                f"{statement.name}: a STREAM table has no FLUSH POLICY: its events are never written to files"
+            )
         return option_tags(kind, options)
-    tags = option_tags(kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{key.lower(): value for key, value in options.items()}})
+    tags = option_tags(
+        kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{key.lower(): value for key, value in options.items()}}
+    )
     return tags | (flush_tags(statement.flush_policy) if statement.flush_policy else {})
 
 
@@ -314,7 +364,9 @@ def _change_tags(changes: Changes, object_id: int, now: Mapping[str, str], wante
             changes.add("ducklake_tag", object_id=object_id, key=key, value=value)
 
 
-def _table_changes(schema_id: int, name: str, kind: TableKind, columns: tuple[Column, ...], tags: Mapping[str, str]) -> Changes:
+def _table_changes(
+    schema_id: int, name: str, kind: TableKind, columns: tuple[Column, ...], tags: Mapping[str, str]
+) -> Changes:
     changes = Changes()
     table_id = changes.new_id()
     path = {"path": path_part(name), "path_is_relative": True}
@@ -377,9 +429,11 @@ def _check_default(given: ColumnDefinition) -> None:
     default = given.default
     assert default is not None  # noqa: S101 - the caller looked
     refuse_what_reaches_out(default)
-    for node in (exp.Column, exp.Query, exp.Placeholder, exp.Parameter, exp.CurrentUser, exp.AggFunc, exp.Window):
+    for node in (exp.Column, exp.Query, exp.Placeholder, exp.CurrentUser, exp.AggFunc, exp.Window):
         if default.find(node):
-            raise InvalidInputError(f"the DEFAULT of column {given.name} must be a constant or a function of none: {default.sql(dialect='duckdb')}")
+            raise InvalidInputError(
+                f"the DEFAULT of column {given.name} must be a constant or a function of none: {default.sql(dialect='duckdb')}"
+            )
 
 
 def _find_namespace(connection: Connection, catalog: Catalog, name: str) -> int | None:
@@ -398,7 +452,9 @@ def _namespace_id(connection: Connection, catalog: Catalog, name: str) -> int:
 
 
 def _tags(connection: Connection, catalog: Catalog, object_id: int) -> dict[str, str]:
-    rows = connection.execute("SELECT key, value FROM lakefork.visible_tag(%s) WHERE object_id = %s", (catalog.catalog_id, object_id))
+    rows = connection.execute(
+        "SELECT key, value FROM lakefork.visible_tag(%s) WHERE object_id = %s", (catalog.catalog_id, object_id)
+    )
     return {row["key"]: row["value"] for row in rows}
 
 
@@ -412,7 +468,8 @@ def _table_exists(connection: Connection, catalog: Catalog, schema_id: int, name
 
 def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -> str:
     row = connection.execute(
-        "SELECT path FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s", (catalog.catalog_id, reference)
+        "SELECT path FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s",
+        (catalog.catalog_id, reference),
     ).fetchone()
     if row is None:
         raise NotFoundError(f"there is no storage location {reference!r}; system.storage_locations lists them")
@@ -426,4 +483,3 @@ def _refuse_foreign_location(connection: Connection, catalog: Catalog, location:
     other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
     if other and other["catalog_id"] != catalog.catalog_id:
         raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of another catalog")
-

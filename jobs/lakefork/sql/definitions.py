@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lakefork.sql.dialect import QueryParser, show
+from lakefork.sql.dialect import QueryParser
+from lakefork.sql.reading import show
 from lakefork.sql.statements import (
     AddColumn,
     AlterAction,

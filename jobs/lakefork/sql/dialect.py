@@ -1,28 +1,20 @@
-"""DuckDB's dialect as Lakefork reads it: fewer clauses, positions in every error, limits before any recursion."""
+"""DuckDB's dialect as Lakefork reads it: fewer clauses, a place in every error, an end to every nesting."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lakefork.errors import InvalidInputError
+from lakefork.sql.reading import MAX_DEPTH, PlacedError, Tokenizer, show
 from lakefork.sql.statements import TableName
 
 Item = TypeVar("Item")
 
-MAX_TEXT = 1_048_576
-MAX_TOKENS = 200_000
-MAX_DEPTH = 100
 MAX_REREAD = 100_000
-SHOWN = 40
 
-OPENING = {TokenType.L_PAREN: ")", TokenType.L_BRACKET: "]", TokenType.L_BRACE: "}"}
-CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES})
 SIMPLE_VALUES: dict[TokenType, Callable[[str], exp.Expression]] = {
     TokenType.STRING: lambda text: exp.Literal(this=text, is_string=True),
@@ -30,7 +22,7 @@ SIMPLE_VALUES: dict[TokenType, Callable[[str], exp.Expression]] = {
     TokenType.NULL: lambda _: exp.Null(),
     TokenType.TRUE: lambda _: exp.Boolean(this=True),
     TokenType.FALSE: lambda _: exp.Boolean(this=False),
-    TokenType.PLACEHOLDER: lambda _: exp.Placeholder(),
+    TokenType.PLACEHOLDER: lambda text: exp.Placeholder(this=text),
 }
 NEVER_NAMES = frozenset({TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.IN, TokenType.DEFAULT})
 # sqlglot walks and writes a chain of one of these in a loop, however long.
@@ -39,171 +31,13 @@ CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul, exp.DPipe, exp.SetOperatio
 FORGOTTEN = ("only", "indexed", "hints", "version", "changes", "partition", "rows_from")
 
 
-class SqlSyntaxError(InvalidInputError):
-    """The text is no SQL that Lakefork understands; line and column are None where no place is to blame."""
-
-    code = "syntax_error"
-
-    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
-        super().__init__(f"{message} (line {line}, column {column})" if line else message)
-        self.line = line
-        self.column = column
-
-
-class PlacedError(ParseError):
-    """A mistake at an offset of the text; sqlglot catches it where it tries one reading before another."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.offset = offset
-
-
-@contextmanager
-def syntax_errors(text: str) -> Iterator[None]:
-    """Whatever goes wrong inside becomes one sentence."""
-    try:
-        yield
-    except PlacedError as failure:
-        raise _placed(failure.message, text, failure.offset) from None
-    except Exception as error:
-        # sqlglot promises no closed list of exceptions, and the reader wrote the text, not our code.
-        raise SqlSyntaxError(f"the text cannot be read as SQL: {type(error).__name__}") from error
-
-
-def _placed(message: str, text: str, offset: int) -> SqlSyntaxError:
-    line = text.count("\n", 0, offset) + 1
-    return SqlSyntaxError(message, line, offset - text.rfind("\n", 0, offset))
-
-
-def show(token: Token, text: str) -> str:
-    """A token as the reader wrote it, short and printable."""
-    if not token:
-        return "the end of the statement"
-    written = text[token.start : token.end + 1]
-    short = written if len(written) <= SHOWN else written[: SHOWN - 1] + "…"
-    printable = "".join(char if char.isprintable() else "�" for char in " ".join(short.split()) or short)
-    return printable if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else f"'{printable}'"
-
-
-class Tokenizer(DuckDB.Tokenizer):
-    """No commands, whose rest would be one string; no dollar quotes, which take $1,$2 for an open one."""
-
-    COMMANDS: ClassVar[set[TokenType]] = set()
-    HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
-    # ?:: would hide the parameter of ?::INT.
-    KEYWORDS: ClassVar[dict[str, TokenType]] = {
-        **{word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word not in ("?::", "??", "|>")},
-        "BYTES": TokenType.VARBINARY,
-    }
-
-
-def read(text: str) -> list[list[Token]]:
-    """The tokens of every statement that is not empty; brackets, commas and parameters are in order."""
-    if len(text) > MAX_TEXT:
-        raise PlacedError(f"the text has {len(text)} characters, the limit is {MAX_TEXT}", 0)
-    _check_characters(text)
-    tokens = _tokenize(text)
-    if len(tokens) > MAX_TOKENS:
-        raise PlacedError(f"the text has {len(tokens)} words and signs, the limit is {MAX_TOKENS}; send it in parts", 0)
-    _check_parameters(tokens, text)
-    chunks: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            chunks.append([])
-        else:
-            chunks[-1].append(token)
-    statements = [chunk for chunk in chunks if chunk]
-    for chunk in statements:
-        _check_brackets(chunk, text)
-        _check_commas(chunk, text)
-    return statements
-
-
-def _check_characters(text: str) -> None:
-    if (place := text.find("\0")) >= 0:
-        raise PlacedError("the text has a NUL character", place)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise PlacedError("the text has half of a surrogate pair", error.start) from None
-
-
-def _tokenize(text: str) -> list[Token]:
-    tokenizer = Tokenizer(dialect=DIALECT)
-    try:
-        return tokenizer.tokenize(text)
-    except TokenError:
-        start = tokenizer._core._start
-        for opening, what in (("'", "string"), ('"', "quoted name"), ("/*", "comment"), ("{#", "comment")):
-            if text.startswith(opening, start):
-                raise PlacedError(f"the {what} that starts here is never closed", start) from None
-        raise PlacedError(f"cannot read {show(Token.var(text[start : start + 1]), text[start:])}", start) from None
-
-
-def _check_brackets(tokens: Sequence[Token], text: str) -> None:
-    stack: list[Token] = []
-    for token in tokens:
-        kind = token.token_type
-        if kind in OPENING:
-            stack.append(token)
-            if len(stack) > MAX_DEPTH:
-                raise PlacedError(f"the statement is nested too deeply, the limit is {MAX_DEPTH} brackets", token.start)
-        elif kind in CLOSING and (not stack or OPENING[stack.pop().token_type] != token.text):
-            raise PlacedError(f"{show(token, text)} closes no bracket", token.start)
-    if stack:
-        raise PlacedError(f"{show(stack[-1], text)} is never closed", stack[-1].start)
-
-
-def _check_commas(tokens: Sequence[Token], text: str) -> None:
-    # sqlglot drops an empty item of a list without a word: VALUES (1,,2) would have two values.
-    previous: TokenType = TokenType.COMMA
-    for token in tokens:
-        kind = token.token_type
-        if (kind == TokenType.COMMA and (previous == TokenType.COMMA or previous in OPENING)) or (
-            previous == TokenType.COMMA and kind in CLOSING
-        ):
-            raise PlacedError(f"expected an item of the list, found {show(token, text)}", token.start)
-        previous = kind
-    if previous == TokenType.COMMA:
-        raise PlacedError("expected an item of the list, found the end of the statement", tokens[-1].end + 1)
-
-
-def _check_parameters(tokens: Sequence[Token], text: str) -> None:
-    styles: set[TokenType] = set()
-    for index, token in enumerate(tokens):
-        if token.token_type not in (TokenType.PLACEHOLDER, TokenType.PARAMETER):
-            continue
-        if token.token_type == TokenType.PARAMETER and not _numbered(tokens, index):
-            raise PlacedError(f"parameters are written ? or $1, found {_after(tokens, index, text)}", token.start)
-        styles.add(token.token_type)
-        if len(styles) > 1:
-            raise PlacedError("parameters are written either ? or $1, not both", token.start)
-
-
-def _numbered(tokens: Sequence[Token], index: int) -> bool:
-    number = tokens[index + 1] if index + 1 < len(tokens) else None
-    return (
-        tokens[index].text == "$"
-        and number is not None
-        and number.start == tokens[index].end + 1
-        and number.text.isdecimal()
-        and len(number.text) <= 5
-        and int(number.text) > 0
-    )
-
-
-def _after(tokens: Sequence[Token], index: int, text: str) -> str:
-    end = tokens[min(index + 1, len(tokens) - 1)].end
-    return show(Token(TokenType.VAR, "", start=tokens[index].start, end=end), text)
-
-
 class QueryParser(DuckDBParser):
     """Reads queries and the small parts that all statements share."""
 
     VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {}
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Callable[..., exp.Expr | None]]] = {
-        kind: method for kind, method in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON
+        **{kind: method for kind, method in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON},
+        TokenType.PLACEHOLDER: lambda self: self.expression(exp.Placeholder(this=self._prev.text)),
     }
 
     trees: list[exp.Expr]
@@ -233,11 +67,20 @@ class QueryParser(DuckDBParser):
     def expected(self, what: str, token: Token | None = None) -> NoReturn:
         self.fail(f"expected {what}, found {show(token or self._curr, self.sql)}", token)
 
+    def refuse(self, verb: str, what: str) -> NoReturn:
+        word = self.word()
+        if not word:
+            self.expected(what)
+        if word == "OR":
+            word = f"OR {self._next.text.upper()}".strip()
+        self.fail(f"{verb} {word} is not supported; expected {what}")
+
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         found = show(token or self._curr, self.sql)
         first, _, rest = message.partition(" ")
         if first in ("Expecting", "Expected"):
-            self.expected(rest.partition(" but got ")[0], token)
+            what = rest.partition(" but got ")[0]
+            self.expected(what if what[:1].isalpha() else f"'{what}'", token)
         if first == "Required":
             self.fail(f"something is missing before {found}", token)
         self.fail(f"unexpected {found}", token)
@@ -438,7 +281,7 @@ class QueryParser(DuckDBParser):
             self.expected("VERSION => … or TIMESTAMP => … after AT (")
         self._advance()
         if not self._match(TokenType.FARROW):
-            self.expected("=>")
+            self.expected("'=>'")
         moment = self.concrete(self._parse_bitwise())
         self._match_r_paren()
         return self.expression(exp.HistoricalData(this="AT", kind=kind, expression=moment))

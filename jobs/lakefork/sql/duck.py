@@ -20,6 +20,7 @@ class Duck:
         limits = {"memory_limit": f"{memory_mb}MB", "threads": str(threads)}
         self._reader = duckdb.connect(":memory:", config={**_COMMON, **limits})
         self._reader.execute("SET TimeZone = 'UTC'")
+        self._reader.execute("SET disabled_optimizers = 'top_n_window_elimination'")  # it turns -0.0 into 0.0
         self._locked = duckdb.connect(":memory:", config={**_COMMON, **limits})
         for name, value in _LOCKED.items():
             self._locked.execute(f"SET {name} = {value}")

@@ -81,7 +81,9 @@ class Engine:
     def role_of(self, catalog: str, user: str) -> Role:
         """What system.users says; user, if it does not know them."""
         with self._resources.catalog.connection() as connection:
-            row = connection.execute("SELECT role FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)).fetchone()
+            row = connection.execute(
+                "SELECT role FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)
+            ).fetchone()
         return Role.named(row["role"]) if row else Role.USER
 
     def rewrite_schemas(self, session: Session) -> int:
@@ -111,7 +113,9 @@ class Engine:
             return shown(session, statement)
         change = self._changes().get(type(statement))
         if change is None:
-            raise InvalidInputError(f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet")
+            raise InvalidInputError(
+                f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet"
+            )
         change(session, statement)
         return Done(statement.text)
 

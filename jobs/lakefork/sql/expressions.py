@@ -19,17 +19,25 @@ _FORBIDDEN_FUNCTIONS = {
     "write_log", "json_execute_serialized_sql", "json_serialize_sql", "json_serialize_plan", "add_parquet_key", "sql_auto_complete",
     "seq_scan", "arrow_scan", "pandas_scan", "python_map_function", "summary", "force_checkpoint", "checkpoint", "read_blob",
 }  # fmt: skip
-_FORBIDDEN_PREFIXES = ("duckdb_", "pragma_", "read_", "parquet_", "pg_", "sniff_", "enable_", "disable_", "load_", "test_")
+_FORBIDDEN_PREFIXES = (
+    "duckdb_",
+    "pragma_",
+    "read_",
+    "parquet_",
+    "pg_",
+    "sniff_",
+    "enable_",
+    "disable_",
+    "load_",
+    "test_",
+)
 
 
-def bind(expression: exp.Expression, parameters: Sequence[Any], session: Session) -> exp.Expression:
+def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> exp.Expr:
     """A copy with values for ? and $n, and the session's user for CURRENT_USER."""
-    positions = iter(range(len(parameters)))
 
-    def filled(node: exp.Expression) -> exp.Expression:
+    def filled(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Placeholder):
-            return literal(_value(parameters, next(positions, len(parameters))))
-        if isinstance(node, exp.Parameter):
             return literal(_value(parameters, int(node.name) - 1))
         if isinstance(node, exp.CurrentUser | exp.SessionUser):
             return exp.Literal.string(session.own_user())
@@ -38,17 +46,13 @@ def bind(expression: exp.Expression, parameters: Sequence[Any], session: Session
     return expression.transform(filled)
 
 
-def count_placeholders(expression: exp.Expression) -> int:
-    return sum(1 for _ in expression.find_all(exp.Placeholder))
-
-
 def _value(parameters: Sequence[Any], position: int) -> Any:
     if not 0 <= position < len(parameters):
         raise InvalidInputError(f"there is no value for parameter {position + 1}: {len(parameters)} were given")
     return parameters[position]
 
 
-def literal(value: Any) -> exp.Expression:
+def literal(value: Any) -> exp.Expr:
     """A Python value as an expression."""
     if value is None:
         return exp.null()
@@ -81,16 +85,16 @@ _CASTS: tuple[tuple[type, str], ...] = (
 )  # fmt: skip
 
 
-def _signed(number: str, *, negative: bool) -> exp.Expression:
+def _signed(number: str, *, negative: bool) -> exp.Expr:
     literal = exp.Literal.number(number)
     return exp.Neg(this=literal) if negative else literal
 
 
-def _cast(text: str, kind: str) -> exp.Expression:
+def _cast(text: str, kind: str) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(kind, dialect="duckdb"))
 
 
-def constant(expression: exp.Expression | None) -> tuple[bool, Any]:
+def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
     """(True, value) for a plain literal, (False, None) for all else."""
     if isinstance(expression, exp.Paren):
         return constant(expression.this)
@@ -108,7 +112,7 @@ def constant(expression: exp.Expression | None) -> tuple[bool, Any]:
     return False, None
 
 
-def refuse_what_reaches_out(expression: exp.Expression) -> None:
+def refuse_what_reaches_out(expression: exp.Expr) -> None:
     """DuckDB is locked anyway; this says it in words, and keeps what it could tell of itself."""
     for function in expression.find_all(exp.Func):
         name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()

@@ -39,7 +39,9 @@ class Lookup:
             raise NotFoundError(f"there is no catalog {catalog!r}; `lakefork status` lists them")
         return int(found["catalog_id"][0].as_py())
 
-    def find(self, connection: ArrowConnection, session: Session, name: TableName, snapshot: int | None = None) -> FoundTable:
+    def find(
+        self, connection: ArrowConnection, session: Session, name: TableName, snapshot: int | None = None
+    ) -> FoundTable:
         return self.find_all(connection, session, [name], snapshot)[0]
 
     def find_all(
@@ -49,15 +51,21 @@ class Lookup:
         namespaces = postgres_array([namespace_of(name, session) for name in names], TEXT)
         tables = postgres_array([name.table for name in names], TEXT)
         at = "NULL" if snapshot is None else str(snapshot)
-        found = connection.query(f"SELECT * FROM lakefork.find_tables({catalog_id}, {namespaces}, {tables}, {at})").to_pylist()
+        found = connection.query(
+            f"SELECT * FROM lakefork.find_tables({catalog_id}, {namespaces}, {tables}, {at})"
+        ).to_pylist()
         rows = {row["place"]: row for row in found}
         for place, name in enumerate(names, 1):
             if place not in rows:
                 when = "" if snapshot is None else f" at snapshot {snapshot}"
-                raise NotFoundError(f"there is no table {namespace_of(name, session)}.{name.table}{when}; SHOW TABLES lists them")
+                raise NotFoundError(
+                    f"there is no table {namespace_of(name, session)}.{name.table}{when}; SHOW TABLES lists them"
+                )
         return [self._found(connection, session, catalog_id, rows[place]) for place in range(1, len(names) + 1)]
 
-    def _found(self, connection: ArrowConnection, session: Session, catalog_id: int, row: dict[str, object]) -> FoundTable:
+    def _found(
+        self, connection: ArrowConnection, session: Session, catalog_id: int, row: dict[str, object]
+    ) -> FoundTable:
         def definition(at: object) -> TableDefinition:
             return self.definition(connection, catalog_id, session.catalog, int(str(row["table_id"])), int(str(at)))
 
@@ -68,14 +76,18 @@ class Lookup:
             bool(row["has_files"]),
         )
 
-    def definition(self, connection: ArrowConnection, catalog_id: int, catalog: str, table_id: int, snapshot: int) -> TableDefinition:
+    def definition(
+        self, connection: ArrowConnection, catalog_id: int, catalog: str, table_id: int, snapshot: int
+    ) -> TableDefinition:
         """The definition that began at a snapshot."""
         key = (catalog_id, catalog, table_id, snapshot)
         with self._lock:
             if key in self._definitions:
                 self._definitions.move_to_end(key)
                 return self._definitions[key]
-        found = connection.query(f"SELECT lakefork.table_definition({catalog_id}, {table_id}, {snapshot})::text AS definition")
+        found = connection.query(
+            f"SELECT lakefork.table_definition({catalog_id}, {table_id}, {snapshot})::text AS definition"
+        )
         definition = definition_from_json(catalog_id, catalog, snapshot, json.loads(found["definition"][0].as_py()))
         with self._lock:
             self._definitions[key] = definition

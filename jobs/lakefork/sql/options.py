@@ -13,11 +13,11 @@ DEFAULT_DELETED_RETENTION = "7d"
 USER_VARIABLE = "${user_id}"
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _UNITS = {
-    **{word: "s" for word in ("s", "sec", "secs", "second", "seconds")},
-    **{word: "m" for word in ("m", "min", "mins", "minute", "minutes")},
-    **{word: "h" for word in ("h", "hour", "hours")},
-    **{word: "d" for word in ("d", "day", "days")},
-    **{word: "w" for word in ("w", "week", "weeks")},
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
 }
 
 
@@ -26,7 +26,9 @@ def seconds_of(text: str, what: str) -> int:
     digits = text.strip()[: len(text.strip()) - len(text.strip().lstrip("0123456789"))]
     unit = _UNITS.get(text.strip()[len(digits) :].strip().lower())
     if not digits or unit is None or int(digits) == 0:
-        raise InvalidInputError(f"{what} = {text!r} is not a duration; write for example '30s', '5 minutes', '12h' or '7d'")
+        raise InvalidInputError(
+            f"{what} = {text!r} is not a duration; write for example '30s', '5 minutes', '12h' or '7d'"
+        )
     return int(digits) * _SECONDS[unit]
 
 

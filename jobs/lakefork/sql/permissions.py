@@ -30,7 +30,9 @@ def read_access(connection: ArrowConnection, session: Session, definition: Table
     return _user_access(connection, session, definition)
 
 
-def write_access(connection: ArrowConnection, session: Session, definition: TableDefinition, as_user: str | None) -> Access:
+def write_access(
+    connection: ArrowConnection, session: Session, definition: TableDefinition, as_user: str | None
+) -> Access:
     """Rows of USER tables are written for one user: the session's own, or the one that AS USER names."""
     if as_user is not None:
         return Access(_subject(connection, session, definition, as_user))
@@ -99,7 +101,7 @@ def row_filter(rule: Rule, definition: TableDefinition, user: str) -> str | None
         return None
     column = definition.by_name[rule.column.lower()]
 
-    def bound(node: exp.Expression) -> exp.Expression:
+    def bound(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.CurrentUser):
             return exp.Literal.string(user)
         if isinstance(node, exp.Column):

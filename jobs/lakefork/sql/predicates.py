@@ -13,12 +13,12 @@ from lakefork.sql.expressions import constant
 from lakefork.sql.rows import typed_array
 from lakefork.tables import SEQ, Column, TableDefinition
 
-_OPERATORS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 MOST_PINNED_KEYS = 1_000
 
 
-def predicates_of(definition: TableDefinition, select: exp.Expression, name: str) -> Iterator[Predicate]:
+def predicates_of(definition: TableDefinition, select: exp.Expr, name: str) -> Iterator[Predicate]:
     """What every row of the table must satisfy that is to be in the answer of a SELECT in which it has this name."""
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     if where is not None:
@@ -26,7 +26,7 @@ def predicates_of(definition: TableDefinition, select: exp.Expression, name: str
         yield from _conjuncts(definition, where.this, name, alone=alone)
 
 
-def pinned_keys(definition: TableDefinition, where: exp.Expression | None, name: str | None) -> pa.Table | None:
+def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str | None) -> pa.Table | None:
     """The keys of all rows that can satisfy a condition, if it names them; None: they must be looked for."""
     if where is None:
         return None
@@ -36,14 +36,18 @@ def pinned_keys(definition: TableDefinition, where: exp.Expression | None, name:
             pinned.setdefault(predicate.column, predicate.values)
     if set(pinned) != set(definition.key):
         return None
-    rows = list(itertools.islice(itertools.product(*(dict.fromkeys(pinned[c]) for c in definition.key)), MOST_PINNED_KEYS + 1))
+    rows = list(
+        itertools.islice(itertools.product(*(dict.fromkeys(pinned[c]) for c in definition.key)), MOST_PINNED_KEYS + 1)
+    )
     if len(rows) > MOST_PINNED_KEYS:
         return None
-    arrays = [typed_array(values, column) for column, values in zip(definition.key, zip(*rows, strict=True), strict=True)]
+    arrays = [
+        typed_array(values, column) for column, values in zip(definition.key, zip(*rows, strict=True), strict=True)
+    ]
     return pa.Table.from_arrays(arrays, names=[column.name for column in definition.key])
 
 
-def _conjuncts(definition: TableDefinition, condition: exp.Expression, name: str, *, alone: bool) -> Iterator[Predicate]:
+def _conjuncts(definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool) -> Iterator[Predicate]:
     columns = {column.name.lower(): column for column in definition.key}
     columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
     condition = condition.unnest()
@@ -54,7 +58,7 @@ def _conjuncts(definition: TableDefinition, condition: exp.Expression, name: str
             yield predicate
 
 
-def _predicate(condition: exp.Expression, columns: Mapping[str, Column], name: str, *, alone: bool) -> Predicate | None:
+def _predicate(condition: exp.Expr, columns: Mapping[str, Column], name: str, *, alone: bool) -> Predicate | None:
     if isinstance(condition, exp.In) and condition.expressions and not condition.args.get("query"):
         return _compared(condition.this, "=", condition.expressions, columns, name, alone=alone)
     op = _OPERATORS.get(type(condition))
@@ -66,7 +70,13 @@ def _predicate(condition: exp.Expression, columns: Mapping[str, Column], name: s
 
 
 def _compared(
-    side: exp.Expression, op: str, others: list[exp.Expression], columns: Mapping[str, Column], name: str, *, alone: bool
+    side: exp.Expr,
+    op: str,
+    others: list[exp.Expr],
+    columns: Mapping[str, Column],
+    name: str,
+    *,
+    alone: bool,
 ) -> Predicate | None:
     if not isinstance(side, exp.Column) or side.name.lower() not in columns:
         return None
@@ -77,7 +87,7 @@ def _compared(
     return Predicate(column, op, tuple(values)) if all(is_exact(value, column.type) for value in values) else None
 
 
-def _typed(expression: exp.Expression, column: Column) -> Any:
+def _typed(expression: exp.Expr, column: Column) -> Any:
     """A constant as a value of the column's own type; None where the engines might not agree on it."""
     known, value = constant(expression)
     if isinstance(expression, exp.Cast) and column.type.name == "uuid" and expression.to.is_type("uuid"):
@@ -90,7 +100,7 @@ def _typed(expression: exp.Expression, column: Column) -> Any:
     return value if known else None
 
 
-def _sources(select: exp.Expression) -> Iterator[exp.Expression]:
+def _sources(select: exp.Expr) -> Iterator[exp.Expr]:
     source = select.args.get("from_") or select.args.get("from")
     if source is not None:
         yield source.this

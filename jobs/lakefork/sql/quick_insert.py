@@ -44,7 +44,11 @@ class QuickInserter:
     def insert(self, session: Session, statement: Insert, parameters: Sequence[Any]) -> bool:
         """True if the row is in; False if nothing was done."""
         plan = self._plans.get((session.catalog, session.namespace, statement.text))
-        if plan is None or (not plan.definition.per_user and session.role < Role.SERVICE) or statement.as_user is not None:
+        if (
+            plan is None
+            or (not plan.definition.per_user and session.role < Role.SERVICE)
+            or statement.as_user is not None
+        ):
             return False
         seq = self._resources.seqids.next()
         values = _values(plan, seq, parameters)
@@ -97,13 +101,13 @@ def _generates_key(definition: TableDefinition) -> bool:
     return len(definition.key) == 1 and definition.key[0].type.name in GENERATED_KEYS
 
 
-def _slot(column: Column, cell: exp.Expression | None, *, is_key: bool) -> tuple[Column, int | None, Any] | None:
+def _slot(column: Column, cell: exp.Expr | None, *, is_key: bool) -> tuple[Column, int | None, Any] | None:
     if is_key:
         return column, None, _GENERATED
     if cell is None:
         known, value = _default(column)
         return (column, None, value) if known and _fits(column, value) else None
-    if isinstance(cell, exp.Parameter):
+    if isinstance(cell, exp.Placeholder):
         return column, int(cell.name) - 1, None
     known, value = constant(cell)
     return (column, None, value) if known and _fits(column, value) else None

@@ -39,7 +39,9 @@ class Resources:
         self.duck = Duck(memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
         self.lookup = Lookup()
         self.readers = ArrowPool(lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=timeout), sql.connections)
-        self.writers = ArrowPool(lambda: ArrowConnection(dsn, read_only=False, timeout_seconds=timeout), sql.connections)
+        self.writers = ArrowPool(
+            lambda: ArrowConnection(dsn, read_only=False, timeout_seconds=timeout), sql.connections
+        )
         self.catalog: ConnectionPool[Connection] = ConnectionPool(
             dsn,
             connection_class=psycopg.Connection[dict[str, object]],

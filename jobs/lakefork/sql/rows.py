@@ -33,7 +33,9 @@ def named_column(definition: TableDefinition, name: str) -> Column:
     if name.lower() in (SEQ, DELETED, USER_ID, UPDATED):
         raise InvalidInputError(f"{definition}: {name.lower()} is kept by the system and cannot be set")
     if name.lower() not in definition.by_name:
-        raise InvalidInputError(f"{definition} has no column {name}; it has {', '.join(c.name for c in definition.columns)}")
+        raise InvalidInputError(
+            f"{definition} has no column {name}; it has {', '.join(c.name for c in definition.columns)}"
+        )
     return definition.by_name[name.lower()]
 
 
@@ -66,7 +68,9 @@ def typed_array(values: Sequence[Any], column: Column) -> pa.Array:
     return pa.array([value.bytes if isinstance(value, uuid.UUID) else value for value in values], column.type.arrow)
 
 
-def with_generated_keys(definition: TableDefinition, rows: pa.Table, seqs: np.ndarray[Any, Any]) -> tuple[pa.Table, bool]:
+def with_generated_keys(
+    definition: TableDefinition, rows: pa.Table, seqs: np.ndarray[Any, Any]
+) -> tuple[pa.Table, bool]:
     """Fills in missing keys; the second value tells whether any row came with a key of its own."""
     if len(definition.key) != 1 or definition.key[0].type.name not in GENERATED_KEYS:
         return rows, True
@@ -124,9 +128,13 @@ def check_row_filter(duck: Duck, definition: TableDefinition, row_filter: str | 
         return
     with duck.reader() as cursor:
         cursor.register({"new_rows": rows})
-        outside = cursor.query(f"SELECT count(*) AS outside FROM new_rows WHERE NOT ({row_filter})")["outside"][0].as_py()
+        outside = cursor.query(f"SELECT count(*) AS outside FROM new_rows WHERE NOT ({row_filter})")["outside"][
+            0
+        ].as_py()
     if outside:
-        raise PermissionDeniedError(f"permission denied: {outside} row(s) would lie outside of what your rules allow in {definition}")
+        raise PermissionDeniedError(
+            f"permission denied: {outside} row(s) would lie outside of what your rules allow in {definition}"
+        )
 
 
 def key_hashes(definition: TableDefinition, keys: pa.Table) -> list[int]:

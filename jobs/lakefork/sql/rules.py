@@ -1,11 +1,13 @@
 """Permission rules: which tables, and which rows of them, a user may see."""
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lakefork.sql.dialect import DIALECT, PlacedError, QueryParser, read, show, syntax_errors
+from lakefork.sql.dialect import DIALECT, QueryParser
+from lakefork.sql.reading import PlacedError, read, show, syntax_errors
 
 ALLOWED = (
     exp.Identifier,
@@ -63,6 +65,12 @@ def _matches(pattern: str, name: str) -> bool:
             return False
         place = found + len(piece)
     return True
+
+
+def _described(node: exp.Expr) -> str:
+    if isinstance(node, exp.Anonymous):
+        return f"function {node.name}"
+    return f"function {node.sql_name()}" if isinstance(node, exp.Func) else type(node).__name__
 
 
 def parse_rule(text: str) -> Rule:
@@ -131,10 +139,10 @@ class RuleParser(QueryParser):
                 if node.table or node.name.casefold() != column.casefold():
                     self._refuse(f"column '{node.name}'", column)
             elif not isinstance(node, ALLOWED) or (isinstance(node, exp.CurrentUser) and node.this):
-                self._refuse(type(node).__name__, column)
+                self._refuse(_described(node), column)
             elif isinstance(node, exp.In) and not node.expressions:
                 self._refuse("IN without a list", column)
 
-    def _refuse(self, what: str, column: str) -> None:
+    def _refuse(self, what: str, column: str) -> NoReturn:
         first = self._tokens[0]
         self.fail(f"a row filter compares column '{column}' with constants and CURRENT_USER(), found {what}", first)

@@ -11,6 +11,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
+from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import TABLE_FUNCTIONS, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
@@ -19,7 +20,6 @@ from lakefork.sql.permissions import read_access
 from lakefork.sql.predicates import predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
-from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.versions import Scanned, Wanted, read_latest
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
 
@@ -33,7 +33,7 @@ class Use:
     """One place in a query where a table is named, and the SELECT that names it."""
 
     node: exp.Table
-    select: exp.Expression
+    select: exp.Expr
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Reader:
     def __init__(self, connection: ArrowConnection, duck: Duck, lookup: Lookup, session: Session) -> None:
         self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
 
-    def prepare(self, query: exp.Expression, given: Mapping[str, Any] | None = None) -> Prepared:
+    def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None) -> Prepared:
         """Replaces every table by a relation of rows read for it. The query is changed: pass a copy.
 
         given: relations that are there already, and may be named as they are.
@@ -88,7 +88,7 @@ class Reader:
         _drop_namespaces(query)
         return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans))
 
-    def run(self, query: exp.Expression, *, max_rows: int | None, given: Mapping[str, Any] | None = None) -> pa.Table:
+    def run(self, query: exp.Expr, *, max_rows: int | None, given: Mapping[str, Any] | None = None) -> pa.Table:
         prepared = self.prepare(query, given)
         with self._duck.locked() as cursor:
             cursor.register(prepared.relations)
@@ -99,13 +99,19 @@ class Reader:
         found = self._lookup.find(self._connection, self._session, table_name(use.node), snapshot)
         definition = found.definition
         if definition.kind == "STREAM":
-            raise InvalidInputError(f"{definition} is a STREAM table: its events cannot be selected, only delivered to subscribers")
+            raise InvalidInputError(
+                f"{definition} is a STREAM table: its events cannot be selected, only delivered to subscribers"
+            )
         access = read_access(self._connection, self._session, definition)
         if USER_ID in mentioned.names and self._session.role < Role.SERVICE:
             raise PermissionDeniedError(f"permission denied: {USER_ID} needs role service")
-        columns = tuple(column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns)
+        columns = tuple(
+            column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns
+        )
         predicates = tuple(predicates_of(definition, use.select, use.node.alias_or_name))
-        deleted_too = _names_deleted(use, definition) or any(one.column.name == SEQ and one.op in (">", ">=") for one in predicates)
+        deleted_too = _names_deleted(use, definition) or any(
+            one.column.name == SEQ and one.op in (">", ">=") for one in predicates
+        )
         return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
 
     def _snapshot(self, node: exp.Table) -> int | None:
@@ -119,7 +125,9 @@ class Reader:
         if value is None:
             raise InvalidInputError("AT needs a snapshot or a time, not NULL")
         condition = f"snapshot_id = {value}" if unit == "version" else f"snapshot_time <= '{value.isoformat()}'"
-        found = self._connection.query(f"SELECT max(snapshot_id) AS snapshot FROM public.ducklake_snapshot WHERE {condition}")
+        found = self._connection.query(
+            f"SELECT max(snapshot_id) AS snapshot FROM public.ducklake_snapshot WHERE {condition}"
+        )
         snapshot = found["snapshot"][0].as_py()
         if snapshot is None:
             raise NotFoundError(f"there is no retained snapshot {'' if unit == 'version' else 'at or before '}{value}")
@@ -128,10 +136,12 @@ class Reader:
     def _require_one_namespace(self, uses: list[Use]) -> None:
         namespaces = {namespace_of(table_name(use.node), self._session).lower() for use in uses}
         if len(namespaces) > 1:
-            raise InvalidInputError(f"a query can use one namespace only, this one uses {', '.join(sorted(namespaces))}")
+            raise InvalidInputError(
+                f"a query can use one namespace only, this one uses {', '.join(sorted(namespaces))}"
+            )
 
 
-def _table_uses(query: exp.Expression, given: set[str]) -> Iterator[Use]:
+def _table_uses(query: exp.Expr, given: set[str]) -> Iterator[Use]:
     """Every table that is not the name of a subquery."""
     found: dict[int, Use] = {}
     for scope in traverse_scope(query):
@@ -159,13 +169,13 @@ def _is_system(node: exp.Table) -> bool:
     return node.db.lower() in SYSTEM_NAMESPACES
 
 
-def _mentioned(query: exp.Expression) -> Mentioned:
+def _mentioned(query: exp.Expr) -> Mentioned:
     stars = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
     names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
     return Mentioned(names, stars or any(query.find_all(exp.Columns)))
 
 
-def _refuse_natural_joins(query: exp.Expression) -> None:
+def _refuse_natural_joins(query: exp.Expr) -> None:
     if any(join.method == "NATURAL" for join in query.find_all(exp.Join)):
         raise InvalidInputError(f"NATURAL JOIN would compare {SEQ} and {DELETED} too: write ON or USING")
 
@@ -196,7 +206,10 @@ def _hide_from_star(use: Use, hidden: list[str]) -> None:
             table = star.parent.table if isinstance(star.parent, exp.Column) else ""
             if not table or table.lower() == use.node.alias_or_name.lower():
                 known = {one.name.lower() for one in star.args.get("except_") or ()}
-                star.set("except_", [*(star.args.get("except_") or ()), *(exp.to_identifier(c) for c in hidden if c not in known)])
+                star.set(
+                    "except_",
+                    [*(star.args.get("except_") or ()), *(exp.to_identifier(c) for c in hidden if c not in known)],
+                )
 
 
 def _replace(node: exp.Table, name: str) -> None:
@@ -212,10 +225,9 @@ def _replace(node: exp.Table, name: str) -> None:
     node.replace(replacement)
 
 
-def _drop_namespaces(query: exp.Expression) -> None:
+def _drop_namespaces(query: exp.Expr) -> None:
     """namespace.table.column is known as table.column to the relations."""
     for column in query.find_all(exp.Column):
         if column.args.get("db"):
             column.set("db", None)
             column.set("catalog", None)
-

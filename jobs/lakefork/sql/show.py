@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-
 from lakefork.cold.schema_files import manifest_path, schema_path
 from lakefork.column_types import TEXT
 from lakefork.hot.tables import HotTable
@@ -30,17 +29,30 @@ class Shower:
         with self._resources.readers.transaction() as connection:
             catalog_id = self._resources.lookup.catalog_id(connection, session.catalog)
             limit = NO_LIMIT if statement.page.limit is None else statement.page.limit
-            return Rows(statement.text, connection.query(_SQL["namespaces"].format(catalog_id=catalog_id, limit=limit, offset=statement.page.offset)))
+            return Rows(
+                statement.text,
+                connection.query(
+                    _SQL["namespaces"].format(catalog_id=catalog_id, limit=limit, offset=statement.page.offset)
+                ),
+            )
 
     def tables(self, session: Session, statement: ShowTables) -> Rows:
         with self._resources.readers.transaction() as connection:
             asking = Asking(connection, session, self._resources.lookup.catalog_id(connection, session.catalog))
             found = list_tables(asking, statement.namespace or session.namespace, statement.page).to_pylist()
         rows = [
-            (row["namespace"], row["table_name"], row["table_type"], _location(row), flush_policy_text({k: v for k, v in row.items() if v is not None}))
+            (
+                row["namespace"],
+                row["table_name"],
+                row["table_type"],
+                _location(row),
+                flush_policy_text({k: v for k, v in row.items() if v is not None}),
+            )
             for row in found
         ]
-        return from_columns(statement.text, ["namespace", "table_name", "table_type", "storage_location", "flush_policy"], rows)
+        return from_columns(
+            statement.text, ["namespace", "table_name", "table_type", "storage_location", "flush_policy"], rows
+        )
 
     def describe(self, session: Session, statement: DescribeTable) -> Rows:
         with self._resources.readers.transaction() as connection:
@@ -48,15 +60,32 @@ class Shower:
             definition = found.definition
             if definition.kind == "SHARED" and session.role < Role.SERVICE:
                 read_access(connection, session, definition)
-            versions = connection.query(_SQL["versions"].format(catalog_id=definition.catalog_id, table_id=definition.table_id)).to_pylist()
+            versions = connection.query(
+                _SQL["versions"].format(catalog_id=definition.catalog_id, table_id=definition.table_id)
+            ).to_pylist()
         key = [column.name for column in definition.key]
-        rows = [("column", c.name, c.type.duckdb, c.nullable, c.default, _role(c.name, key)) for c in definition.columns]
-        rows += [("column", c.name, c.type.duckdb, c.nullable, None, "system") for c in definition.system_columns if c.name != USER_ID]
+        rows: list[tuple[Any, ...]] = [
+            ("column", c.name, c.type.duckdb, c.nullable, c.default, _role(c.name, key)) for c in definition.columns
+        ]
+        rows += [
+            ("column", c.name, c.type.duckdb, c.nullable, None, "system")
+            for c in definition.system_columns
+            if c.name != USER_ID
+        ]
         rows += [("table", name, value, None, None, None) for name, value in _properties(definition)]
         for row in versions:
             path = schema_path(definition.namespace, definition.name, row["version"])
             when = row["snapshot_time"].isoformat() if row["snapshot_time"] else None
-            rows.append(("version", f"v{row['version']}", path, None, None, f"{when}, snapshot {row['begin_snapshot']}, by {row['author']}"))
+            rows.append(
+                (
+                    "version",
+                    f"v{row['version']}",
+                    path,
+                    None,
+                    None,
+                    f"{when}, snapshot {row['begin_snapshot']}, by {row['author']}",
+                )
+            )
         return from_columns(statement.text, ["section", "name", "value", "nullable", "default", "detail"], rows)
 
     def statistics(self, session: Session, statement: ShowTableStats) -> Rows:
@@ -65,7 +94,9 @@ class Shower:
             definition = found.definition
             user_id = read_access(connection, session, definition).user_id if definition.kind != "STREAM" else None
             user = "NULL" if user_id is None else postgres_literal(user_id, TEXT)
-            sql = _SQL["file_totals"].format(catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user)
+            sql = _SQL["file_totals"].format(
+                catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user
+            )
             files = {row["user_id"]: row for row in connection.query(sql).to_pylist()}
             hot: dict[Any, int] = {}
             for part in found.hot:
@@ -74,7 +105,9 @@ class Shower:
         nothing: dict[str, Any] = {"batches": 0, "rows": 0, "bytes": 0}
         owners = sorted(files.keys() | hot.keys(), key=str) or ([] if definition.per_user else [None])
         rows = [(owner, hot.get(owner, 0), *(files.get(owner, nothing)[name] for name in nothing)) for owner in owners]
-        return from_columns(statement.text, [USER_ID.lstrip("_"), "hot_versions", "batches", "batch_rows", "bytes"], rows)
+        return from_columns(
+            statement.text, [USER_ID.lstrip("_"), "hot_versions", "batches", "batch_rows", "bytes"], rows
+        )
 
 
 def _hot_count(part: HotTable, found: FoundTable, user_id: str | None) -> str:
@@ -96,7 +129,12 @@ def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:
         ("table", str(definition)),
         ("table_type", definition.kind),
         ("primary_key", ", ".join(column.name for column in definition.key) or None),
-        ("generated_key", f"{definition.key[0].name} ({'SeqId' if definition.key[0].type.name == 'int64' else 'UUID'})" if generated else None),
+        (
+            "generated_key",
+            f"{definition.key[0].name} ({'SeqId' if definition.key[0].type.name == 'int64' else 'UUID'})"
+            if generated
+            else None,
+        ),
         ("current_version", str(definition.version)),
         ("schema_path", schema_path(definition.namespace, definition.name)),
         ("manifest_path", manifest_path(definition.namespace)),
@@ -107,6 +145,7 @@ def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:
             ("location_reference", definition.tags.get("location_reference")),
             ("flush_policy", flush_policy_text(definition.tags)),
         ]
-    return found + [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in sorted(definition.options.items())]
-
-
+    return found + [
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in sorted(definition.options.items())
+    ]

@@ -78,7 +78,7 @@ class ColumnDefinition:
     name: str
     type: exp.DataType
     nullable: bool = True
-    default: exp.Expression | None = None
+    default: exp.Expr | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +116,12 @@ class DropColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ModifyColumn:
-    """The column as it is to be; drop_default and nullable are None where the text is silent."""
+    """The column as it is to be; nullable and default are None where the text is silent."""
 
     name: str
     type: exp.DataType
     nullable: bool | None = None
-    default: exp.Expression | None = None
+    default: exp.Expr | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ class Insert(Statement):
 
     name: TableName
     columns: tuple[str, ...]
-    source: exp.Expression
+    source: exp.Expr
     as_user: str | None = None
 
 
@@ -202,8 +202,8 @@ class Update(Statement):
 
     name: TableName
     alias: str | None
-    assignments: tuple[tuple[str, exp.Expression], ...]
-    where: exp.Expression | None
+    assignments: tuple[tuple[str, exp.Expr], ...]
+    where: exp.Expr | None
     as_user: str | None = None
 
 
@@ -211,5 +211,5 @@ class Update(Statement):
 class Delete(Statement):
     name: TableName
     alias: str | None
-    where: exp.Expression | None
+    where: exp.Expr | None
     as_user: str | None = None

@@ -78,7 +78,9 @@ def _usable(asking: Asking, row: dict[str, Any]) -> bool:
         return True
     rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
     return any(
-        rule.matches(row["namespace"], row["table_name"]) and (rule.column is None or rule.column.lower() in row["columns"]) for rule in rules
+        rule.matches(row["namespace"], row["table_name"])
+        and (rule.column is None or rule.column.lower() in row["columns"])
+        for rule in rules
     )
 
 
@@ -101,7 +103,9 @@ def _storage_locations(asking: Asking) -> pa.Table:
 def _catalogs(asking: Asking) -> pa.Table:
     """The session's own: others are none of its business."""
     path = "data_path" if asking.is_admin else "NULL::text AS data_path"
-    return asking.query(f"SELECT catalog_name, {path}, created_at FROM system.catalogs WHERE catalog_id = {asking.catalog_id}")
+    return asking.query(
+        f"SELECT catalog_name, {path}, created_at FROM system.catalogs WHERE catalog_id = {asking.catalog_id}"
+    )
 
 
 def _tables(asking: Asking) -> pa.Table:
@@ -110,7 +114,9 @@ def _tables(asking: Asking) -> pa.Table:
 
 def _jobs(asking: Asking) -> pa.Table:
     mine = f"coalesce(parameters ->> 'catalog', {asking.catalog_name}) = {asking.catalog_name}"
-    seen = "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
+    seen = (
+        "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
+    )
     return asking.query(
         "SELECT job_id, job_type, run_id, trace, status, start_time, end_time, parameters::text, result::text, memory_used_mb, "
         "cpu_used_percent::float8 AS cpu_used_percent, node_id, error_message FROM system.jobs "
@@ -129,7 +135,9 @@ def _schema_tables(asking: Asking) -> pa.Table:
     """Tables of the catalog, and these."""
     mine = list_tables(asking, None, Page()).select(["namespace", "table_name", "table_type"]).to_pylist()
     rows = [(row["namespace"], row["table_name"], row["table_type"]) for row in mine]
-    rows += [(*full.split("."), "SYSTEM") for full in sorted(_TABLES)]
+    for full in sorted(_TABLES):
+        schema, _, name = full.partition(".")
+        rows.append((schema, name, "SYSTEM"))
     columns = list(zip(*rows, strict=True))
     return pa.table(
         {
@@ -146,7 +154,10 @@ def _schema_columns(asking: Asking) -> pa.Table:
     if asking.session.role >= Role.SERVICE:
         return found
     usable = {(row["namespace"], row["table_name"]) for row in list_tables(asking, None, Page()).to_pylist()}
-    keep = [(row["table_schema"], row["table_name"]) in usable for row in found.select(["table_schema", "table_name"]).to_pylist()]
+    keep = [
+        (row["table_schema"], row["table_name"]) in usable
+        for row in found.select(["table_schema", "table_name"]).to_pylist()
+    ]
     return found.filter(pa.array(keep, pa.bool_()))
 
 

@@ -82,7 +82,9 @@ class SystemWriter:
         source = bind(statement.source, parameters, session)
         for row in source.expressions if isinstance(source, exp.Values) else [source]:
             if len(row.expressions) != len(names):
-                raise InvalidInputError(f"system.{statement.name.table}: INSERT names {len(names)} columns, and a row gives {len(row.expressions)} values")
+                raise InvalidInputError(
+                    f"system.{statement.name.table}: INSERT names {len(names)} columns, and a row gives {len(row.expressions)} values"
+                )
         rows = self._evaluate(source, {name: table.columns[name] for name in names})
         for row in rows:
             _complete(table, row)
@@ -93,18 +95,24 @@ class SystemWriter:
                 for row in rows:
                     _insert(connection, table, catalog_id, row)
             except psycopg.errors.UniqueViolation:
-                raise ConflictError(f"system.{statement.name.table}: there is a row with this {table.key} already") from None
+                raise ConflictError(
+                    f"system.{statement.name.table}: there is a row with this {table.key} already"
+                ) from None
         return len(rows)
 
     def update(self, session: Session, statement: Update, parameters: Sequence[Any]) -> int:
         table = self._table(session, statement)
-        assigned = {self._column(table, name): bind(value, parameters, session) for name, value in statement.assignments}
+        assigned = {
+            self._column(table, name): bind(value, parameters, session) for name, value in statement.assignments
+        }
         if table.key in assigned:
             raise InvalidInputError(f"system.{statement.name.table}: {table.key} cannot be changed")
         where = bind(statement.where, parameters, session) if statement.where is not None else None
         with self._resources.catalog.connection() as connection, connection.transaction():
             catalog_id = _catalog_id(connection, session)
-            rows = self._matching(connection, table, catalog_id, statement.alias or statement.name.table, where, assigned)
+            rows = self._matching(
+                connection, table, catalog_id, statement.alias or statement.name.table, where, assigned
+            )
             for row in rows:
                 _complete(table, row)
                 table.check(row, self._resources.storage)
@@ -116,7 +124,12 @@ class SystemWriter:
         where = bind(statement.where, parameters, session) if statement.where is not None else None
         with self._resources.catalog.connection() as connection, connection.transaction():
             catalog_id = _catalog_id(connection, session)
-            keys = [row[table.key] for row in self._matching(connection, table, catalog_id, statement.alias or statement.name.table, where, {})]
+            keys = [
+                row[table.key]
+                for row in self._matching(
+                    connection, table, catalog_id, statement.alias or statement.name.table, where, {}
+                )
+            ]
             if table.refuse_delete:
                 used = connection.execute(table.refuse_delete, (session.catalog, keys)).fetchone()
                 if used:
@@ -128,7 +141,9 @@ class SystemWriter:
         if statement.as_user is not None:
             raise PermissionDeniedError("AS USER clause not supported for system tables")
         if (statement.name.namespace or "").lower() != "system" or statement.name.table.lower() not in _TABLES:
-            raise InvalidInputError(f"{statement.name} cannot be changed by SQL; system.users and system.storage_locations can")
+            raise InvalidInputError(
+                f"{statement.name} cannot be changed by SQL; system.users and system.storage_locations can"
+            )
         return _TABLES[statement.name.table.lower()]
 
     @staticmethod
@@ -137,7 +152,7 @@ class SystemWriter:
             raise InvalidInputError(f"there is no column {name} that can be set; there are {', '.join(table.columns)}")
         return name.lower()
 
-    def _evaluate(self, source: exp.Expression, types: Mapping[str, str]) -> list[Row]:
+    def _evaluate(self, source: exp.Expr, types: Mapping[str, str]) -> list[Row]:
         refuse_what_reaches_out(source)
         if source.find(exp.Table):
             raise InvalidInputError("system tables take values, not the rows of other tables")
@@ -148,7 +163,13 @@ class SystemWriter:
             return list(cursor.query(f"SELECT {casts} FROM ({inner}) AS given ({names})").to_pylist())
 
     def _matching(
-        self, connection: Connection, table: SystemTable, catalog_id: int, alias: str, where: exp.Expression | None, assigned: Mapping[str, exp.Expression]
+        self,
+        connection: Connection,
+        table: SystemTable,
+        catalog_id: int,
+        alias: str,
+        where: exp.Expr | None,
+        assigned: Mapping[str, exp.Expr],
     ) -> list[Row]:
         """Rows that satisfy a condition, with new values; they are locked until the transaction ends."""
         for one in (where, *assigned.values()):
@@ -165,7 +186,8 @@ class SystemWriter:
         if not found:
             return []
         values = ", ".join(
-            f"CAST({assigned[name].sql(dialect='duckdb') if name in assigned else name} AS {kind}) AS {name}" for name, kind in columns.items()
+            f"CAST({assigned[name].sql(dialect='duckdb') if name in assigned else name} AS {kind}) AS {name}"
+            for name, kind in columns.items()
         )
         condition = "true" if where is None else where.sql(dialect="duckdb")
         with self._resources.duck.locked() as cursor:
@@ -178,7 +200,7 @@ def _arrow(rows: list[Row], columns: Mapping[str, str]) -> Any:
     return pa.table({name: pa.array([row[name] for row in rows], types[kind]) for name, kind in columns.items()})
 
 
-def _pinned(table: SystemTable, where: exp.Expression | None) -> str | None:
+def _pinned(table: SystemTable, where: exp.Expr | None) -> str | None:
     """The key that a condition asks for, so that not all rows are looked at."""
     parts = [] if where is None else where.flatten() if isinstance(where, exp.And) else [where]
     for part in parts:

@@ -15,7 +15,7 @@ from lakefork.maintenance.pruning import Batch, batches_to_read
 from lakefork.predicates import Predicate, postgres_literal
 from lakefork.sql.duck import Duck
 from lakefork.sql.lookup import FoundTable
-from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,29 @@ def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scan
     }
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
     read = batches_to_read(batches, wanted.predicates)
-    rows = resolve_latest_version(duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates), wanted)
+    rows = resolve_latest_version(
+        duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates), wanted
+    )
     return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), len(read))
 
 
 def read_by_key(
-    connection: ArrowConnection, duck: Duck, table: FoundTable, user_id: str | None, keys: pa.Table, row_filter: str | None = None
+    connection: ArrowConnection,
+    duck: Duck,
+    table: FoundTable,
+    user_id: str | None,
+    keys: pa.Table,
+    row_filter: str | None = None,
 ) -> pa.Table:
     """The newest versions, deleted ones too, of the rows with these keys. Hot rows are read first: a flush adds files before it trims."""
     definition = table.definition
     hot = {
-        f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys)) for place, part in enumerate(table.hot)
+        f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys))
+        for place, part in enumerate(table.hot)
     }
-    wanted = Wanted(table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter)
+    wanted = Wanted(
+        table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter
+    )
     read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
     scan = _scan(definition, definition.columns, read, wanted.predicates)
     return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if read else None)
@@ -83,24 +93,28 @@ def resolve_latest_version(
     """MAX(_seq) per key over all parts, under the definition of now; deleted rows and those of others are left out as asked."""
     parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
     if scan:
-        # A flush leaves its rows in the hot store for a while: the same version may be in both.
-        twice = "".join(f" AND c{SYSTEM_COLUMN_IDS[SEQ]} NOT IN (SELECT {SEQ} FROM {name})" for name in hot)
-        parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan}) WHERE true{twice}")
+        parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
     if not parts:
         return _schema(definition, columns).empty_table()
     conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
     conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
-    if definition.key:
-        owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
-        key = ", ".join(owner + [_name(column) for column in definition.key])
-        conditions.append(f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})")  # no two versions share a _seq
+    owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
+    key = ", ".join(owner + [_name(column) for column in definition.key])
+    newest = ""
+    if scan and key:
+        # After a flush a version may be in a batch and still hot: one of them is enough.
+        newest = f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1"
+    elif key:
+        conditions.append(
+            f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"
+        )  # faster; no two hot rows share a _seq
     relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
     if keys is not None:
         relations["wanted_keys"] = keys
         same = " AND ".join(f"w.{_name(column)} = versions.{_name(column)}" for column in definition.key)
         conditions.append(f"EXISTS (SELECT 1 FROM wanted_keys w WHERE {same})")
     sql = (
-        f"WITH versions AS MATERIALIZED ({' UNION ALL '.join(parts)}) SELECT * FROM versions"
+        f"WITH versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest}) SELECT * FROM versions"
         f"{' WHERE ' + ' AND '.join(conditions) if conditions else ''}"
     )
     with duck.reader() as cursor:
@@ -117,7 +131,9 @@ def list_batches(connection: ArrowConnection, definition: TableDefinition, wante
         f"SELECT path, bounds::text AS bounds FROM lakefork.table_files({definition.catalog_id}, {definition.table_id}, {user}, '{ids}', {at})"
     )
     return [
-        Batch(row["path"], {int(column): (low, high) for column, (low, high) in json.loads(row["bounds"] or "{}").items()})
+        Batch(
+            row["path"], {int(column): (low, high) for column, (low, high) in json.loads(row["bounds"] or "{}").items()}
+        )
         for row in found.to_pylist()
     ]
 
@@ -151,7 +167,9 @@ def _known(definition: TableDefinition, columns: Sequence[Column]) -> list[Colum
     return [definition.by_id[column.column_id] for column in columns if column.column_id in definition.by_id]
 
 
-def _projection(under: TableDefinition, definition: TableDefinition, columns: Sequence[Column], *, cold: bool = False) -> str:
+def _projection(
+    under: TableDefinition, definition: TableDefinition, columns: Sequence[Column], *, cold: bool = False
+) -> str:
     system = {column.name: f"c{column.column_id}" if cold else column.name for column in definition.system_columns}
     owner = [f"{system[USER_ID]} AS {USER_ID}"] if definition.per_user else []
     values = [f"{_value(under, column)} AS {_name(column)}" for column in columns]
@@ -172,4 +190,3 @@ def _name(column: Column) -> str:
 def _schema(definition: TableDefinition, columns: Sequence[Column]) -> pa.Schema:
     everything = [*columns, *definition.system_columns]
     return pa.schema([pa.field(column.name, column.type.arrow) for column in everything])
-

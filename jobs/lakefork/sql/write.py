@@ -1,5 +1,7 @@
 """INSERT, UPDATE and DELETE: every change is a new version, and none is lost, whoever else writes at the same time."""
 
+import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitErro
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, guard_write, lock_rows, validate_primary_key
 from lakefork.predicates import postgres_literal
-from lakefork.sql.expressions import bind, constant, count_placeholders
+from lakefork.sql.expressions import bind, constant
 from lakefork.sql.grammar import is_default
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.permissions import Access, write_access
@@ -39,7 +41,7 @@ from lakefork.tables import DELETED, SEQ, Column, TableDefinition
 
 LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
 TARGET = "changed_table"
-ATTEMPTS = 5
+ATTEMPTS = 20
 _Answer = TypeVar("_Answer")
 
 
@@ -49,8 +51,8 @@ class _Change:
 
     name: TableName
     alias: str | None
-    where: exp.Expression | None
-    assignments: tuple[tuple[str, exp.Expression], ...] | None
+    where: exp.Expr | None
+    assignments: tuple[tuple[str, exp.Expr], ...] | None
     as_user: str | None
 
 
@@ -69,15 +71,13 @@ class Writer:
         return again_if_redefined(lambda: self._insert(session, statement, parameters, learn))
 
     def update(self, session: Session, statement: Update, parameters: Sequence[Any]) -> int:
-        names = [name for name, _ in statement.assignments]
-        expressions = [expression for _, expression in statement.assignments]
-        *values, where = _bound([*expressions, statement.where], parameters, session)
-        assignments = tuple((name, value) for name, value in zip(names, values, strict=True) if value is not None)
+        assignments = tuple((name, bind(value, parameters, session)) for name, value in statement.assignments)
+        where = bind(statement.where, parameters, session) if statement.where is not None else None
         change = _Change(statement.name, statement.alias, where, assignments, statement.as_user)
         return again_if_redefined(lambda: self._change(session, change))
 
     def delete(self, session: Session, statement: Delete, parameters: Sequence[Any]) -> int:
-        (where,) = _bound([statement.where], parameters, session)
+        where = bind(statement.where, parameters, session) if statement.where is not None else None
         change = _Change(statement.name, statement.alias, where, None, statement.as_user)
         return again_if_redefined(lambda: self._change(session, change))
 
@@ -88,12 +88,18 @@ class Writer:
             found, access = self._target(session, name, as_user)
             columns = target_columns(found.definition, rows.column_names)
             given = rows.rename_columns([column.name for column in columns])
-            return self._append(session, found, access, _completed(self._resources, found.definition, columns, given), as_user)
+            return self._append(
+                session, found, access, _completed(self._resources, found.definition, columns, given), as_user
+            )
 
         return again_if_redefined(load)
 
     def _insert(
-        self, session: Session, statement: Insert, parameters: Sequence[Any], learn: Callable[[Session, Insert, FoundTable], None]
+        self,
+        session: Session,
+        statement: Insert,
+        parameters: Sequence[Any],
+        learn: Callable[[Session, Insert, FoundTable], None],
     ) -> int:
         found, access = self._target(session, statement.name, statement.as_user)
         learn(session, statement, found)
@@ -102,20 +108,23 @@ class Writer:
         return self._append(session, found, access, rows, statement.as_user)
 
     def _inserted_rows(
-        self, session: Session, definition: TableDefinition, columns: tuple[Column, ...], source: exp.Expression, parameters: Sequence[Any]
+        self,
+        session: Session,
+        definition: TableDefinition,
+        columns: tuple[Column, ...],
+        source: exp.Expr,
+        parameters: Sequence[Any],
     ) -> pa.Table:
         resources = self._resources
+        source = bind(source, parameters, session)
         if isinstance(source, exp.Values):
-            source = _bound([source], parameters, session)[0] or source
             plain = _plain_rows(columns, source)
             if plain is not None:
                 return _completed(resources, definition, columns, plain)
-            query: exp.Expression = _values_query(definition, columns, source)
-        else:
-            query = _bound([source], parameters, session)[0] or source
+            source = _values_query(definition, columns, source)
         with resources.readers.transaction() as connection:
             reader = Reader(connection, resources.duck, resources.lookup, session)
-            given = reader.run(query, max_rows=resources.settings.max_changed_rows)
+            given = reader.run(source, max_rows=resources.settings.max_changed_rows)
         if given.num_columns != len(columns):
             raise InvalidInputError(f"INSERT names {len(columns)} columns, and gives {given.num_columns} values")
         return _completed(resources, definition, columns, given.rename_columns([column.name for column in columns]))
@@ -126,7 +135,9 @@ class Writer:
         with resources.readers.transaction() as connection:
             found = resources.lookup.find(connection, session, name)
             if found.definition.kind == "STREAM":
-                raise InvalidInputError(f"{found.definition} is a STREAM table: rows can be written to USER and SHARED tables only")
+                raise InvalidInputError(
+                    f"{found.definition} is a STREAM table: rows can be written to USER and SHARED tables only"
+                )
             access = write_access(connection, session, found.definition, as_user)
         return resources.with_hot_table(session, name, found), access
 
@@ -203,19 +214,34 @@ class Writer:
         resources, definition = self._resources, found.definition
         with resources.readers.transaction() as connection:
             columns = (*_columns_in(definition, change.where), *access.filter_columns)
-            rows = read_latest(connection, resources.duck, Wanted(found, columns, access.user_id, (), False, access.row_filter)).rows
-            query = exp.select(*(quoted_name(column) for column in definition.key)).from_(_target_table(definition, change))
+            rows = read_latest(
+                connection, resources.duck, Wanted(found, columns, access.user_id, (), False, access.row_filter)
+            ).rows
+            query = exp.select(*(quoted_name(column) for column in definition.key)).from_(
+                _target_table(definition, change)
+            )
             reader = Reader(connection, resources.duck, resources.lookup, session)
             keys = reader.run(_where(query, change), max_rows=None, given={TARGET: rows})
         if keys.num_rows > resources.settings.max_changed_rows:
-            raise LimitError(f"the statement changes more than {resources.settings.max_changed_rows} rows: narrow WHERE, or raise the setting sql.max_changed_rows")
+            raise LimitError(
+                f"the statement changes more than {resources.settings.max_changed_rows} rows: narrow WHERE, or raise the setting sql.max_changed_rows"
+            )
         return keys.cast(pa.schema([(column.name, column.type.arrow) for column in definition.key]))
 
     def _changed_rows(
-        self, reader: Reader, definition: TableDefinition, change: _Change, assigned: dict[Column, exp.Expression], live: pa.Table
+        self,
+        reader: Reader,
+        definition: TableDefinition,
+        change: _Change,
+        assigned: dict[Column, exp.Expr],
+        live: pa.Table,
     ) -> pa.Table:
         values = [
-            exp.alias_(_cast(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True), column.name, quoted=True)
+            exp.alias_(
+                _given(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True),
+                column.name,
+                quoted=True,
+            )
             for column in definition.columns
         ]
         query = exp.select(*values).from_(_target_table(definition, change))
@@ -224,27 +250,13 @@ class Writer:
 
 
 def again_if_redefined(work: Callable[[], _Answer]) -> _Answer:
-    """A write that was planned for a definition which has changed is planned again."""
-    for _ in range(ATTEMPTS - 1):
+    """A write that was planned for a definition which has changed is planned again, also while it changes on and on."""
+    for attempt in range(ATTEMPTS - 1):
         try:
             return work()
         except DefinitionChangedError:
-            continue
+            time.sleep(random.uniform(0, 0.01) * attempt)  # noqa: S311 - so that those who wait come apart
     return work()
-
-
-def _bound(expressions: Sequence[exp.Expression | None], parameters: Sequence[Any], session: Session) -> list[exp.Expression | None]:
-    """Fills in parameters, counting ? through all expressions of the statement in their order."""
-    done: list[exp.Expression | None] = []
-    used = 0
-    for expression in expressions:
-        if expression is None:
-            done.append(None)
-            continue
-        here = count_placeholders(expression)
-        done.append(bind(expression, parameters[used:] if here else parameters, session))
-        used += here
-    return done
 
 
 def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
@@ -258,28 +270,25 @@ def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | Non
     return exact_rows(columns, rows)
 
 
-def _values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expression:
+def _values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expr:
     """Each row of its own type, so that what one row gives does not decide the types of the others."""
-    selects: list[exp.Expression] = []
+    selects: list[exp.Expr] = []
     for row in values.expressions:
         cells = row.expressions if isinstance(row, exp.Tuple) else [row]
         if len(cells) != len(columns):
-            raise InvalidInputError(f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values")
-        selects.append(
-            exp.select(
-                *(
-                    exp.maybe_parse(default_sql(column), dialect="duckdb") if is_default(cell) else _cast(cell, column)
-                    for column, cell in zip(columns, cells, strict=True)
-                )
+            raise InvalidInputError(
+                f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values"
             )
-        )
+        selects.append(exp.select(*(_given(cell, column) for column, cell in zip(columns, cells, strict=True))))
     query = selects[0]
     if len(selects) > 1:
         query = exp.union(*selects, distinct=False)
     return query
 
 
-def _completed(resources: Resources, definition: TableDefinition, columns: Sequence[Column], given: pa.Table) -> pa.Table:
+def _completed(
+    resources: Resources, definition: TableDefinition, columns: Sequence[Column], given: pa.Table
+) -> pa.Table:
     """All columns of the table, in its types; what was not given by default."""
     schema = pa.schema([(column.name, column.type.arrow) for column in definition.columns])
     if given.schema.equals(schema):
@@ -295,27 +304,32 @@ def _completed(resources: Resources, definition: TableDefinition, columns: Seque
         return cursor.query(f"SELECT {', '.join(values)} FROM given").cast(schema)
 
 
-def _cast(expression: exp.Expression, column: Column) -> exp.Expression:
+def _given(expression: exp.Expr, column: Column) -> exp.Expr:
+    """A value of INSERT or UPDATE, in the column's type."""
+    if is_default(expression):
+        return exp.maybe_parse(default_sql(column), dialect="duckdb")
     return exp.Cast(this=expression.copy(), to=exp.DataType.build(column.type.duckdb, dialect="duckdb"))
 
 
-def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.Expression]) -> None:
+def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.Expr]) -> None:
     for column in definition.key:
         if column in assigned:
-            raise InvalidInputError(f"{definition}: the key column {column.name} cannot be updated; delete the row and insert it anew")
+            raise InvalidInputError(
+                f"{definition}: the key column {column.name} cannot be updated; delete the row and insert it anew"
+            )
 
 
-def _columns_in(definition: TableDefinition, where: exp.Expression | None) -> tuple[Column, ...]:
+def _columns_in(definition: TableDefinition, where: exp.Expr | None) -> tuple[Column, ...]:
     names = {identifier.name.lower() for identifier in where.find_all(exp.Identifier)} if where is not None else set()
     return tuple(column for column in definition.columns if column.name.lower() in names)
 
 
-def _target_table(definition: TableDefinition, change: _Change) -> exp.Expression:
+def _target_table(definition: TableDefinition, change: _Change) -> exp.Expr:
     alias = change.alias or definition.name
     return exp.Table(this=exp.to_identifier(TARGET), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
-def _where(query: exp.Select, change: _Change) -> exp.Expression:
+def _where(query: exp.Select, change: _Change) -> exp.Expr:
     return query if change.where is None else query.where(change.where.copy())
 
 
@@ -335,7 +349,12 @@ def _stamped(resources: Resources, rows: pa.Table, after: int, *, deleted: bool)
 
 
 def _audit(
-    connection: ArrowConnection, session: Session, definition: TableDefinition, action: str, as_user: str | None, count: int
+    connection: ArrowConnection,
+    session: Session,
+    definition: TableDefinition,
+    action: str,
+    as_user: str | None,
+    count: int,
 ) -> None:
     if as_user is None:
         return

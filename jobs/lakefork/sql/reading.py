@@ -1,0 +1,191 @@
+"""From a text to the tokens of its statements: limits first, and an error for every mistake that tokens show."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from lakefork.errors import InvalidInputError
+
+MAX_TEXT = 1_048_576
+MAX_TOKENS = 200_000
+MAX_DEPTH = 100
+SHOWN = 40
+MAX_MESSAGE = 200
+
+OPENING = {TokenType.L_PAREN: ")", TokenType.L_BRACKET: "]", TokenType.L_BRACE: "}"}
+CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+
+
+class SqlSyntaxError(InvalidInputError):
+    """The text is no SQL that Lakefork understands; line and column are None where no place is to blame."""
+
+    code = "syntax_error"
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(f"{message} (line {line}, column {column})" if line else message)
+        self.line = line
+        self.column = column
+
+
+class PlacedError(ParseError):
+    """A mistake at an offset of the text; sqlglot catches it where it tries one reading before another."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+
+
+@contextmanager
+def syntax_errors(text: str) -> Iterator[None]:
+    """Whatever goes wrong inside becomes one sentence."""
+    try:
+        yield
+    except PlacedError as failure:
+        raise _placed(failure.message, text, failure.offset) from None
+    except Exception as error:
+        # sqlglot promises no closed list of exceptions, and the reader wrote the text, not our code.
+        raise SqlSyntaxError(f"the text cannot be read as SQL: {type(error).__name__}") from error
+
+
+def _placed(message: str, text: str, offset: int) -> SqlSyntaxError:
+    line = text.count("\n", 0, offset) + 1
+    return SqlSyntaxError(_printable(message, MAX_MESSAGE), line, offset - text.rfind("\n", 0, offset))
+
+
+def _printable(text: str, limit: int) -> str:
+    short = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(char if char.isprintable() else "�" for char in short)
+
+
+def show(token: Token, text: str) -> str:
+    """A token as the reader wrote it, short and printable."""
+    if not token:
+        return "the end of the statement"
+    printable = _printable(text[token.start : token.end + 1], SHOWN)
+    return printable if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else f"'{printable}'"
+
+
+class Tokenizer(DuckDB.Tokenizer):
+    """No commands, whose rest would be one string; no dollar quotes, which take $1,$2 for an open one."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+    # ?:: would hide the parameter of ?::INT.
+    KEYWORDS: ClassVar[dict[str, TokenType]] = {
+        **{word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word not in ("?::", "??", "|>")},
+        "BYTES": TokenType.VARBINARY,
+    }
+
+
+# sqlglot takes the comments of a template language for comments in every dialect.
+del Tokenizer._COMMENTS["{#"]
+
+
+def read(text: str) -> list[list[Token]]:
+    """The tokens of every statement that is not empty; brackets, commas and parameters are in order."""
+    if len(text) > MAX_TEXT:
+        raise PlacedError(f"the text has {len(text)} characters, the limit is {MAX_TEXT}", 0)
+    _check_characters(text)
+    tokens = _tokenize(text)
+    if len(tokens) > MAX_TOKENS:
+        raise PlacedError(f"the text has {len(tokens)} words and signs, the limit is {MAX_TOKENS}; send it in parts", 0)
+    _number_parameters(tokens, text)
+    chunks: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            chunks.append([])
+        else:
+            chunks[-1].append(token)
+    statements = [chunk for chunk in chunks if chunk]
+    for chunk in statements:
+        _check_brackets(chunk, text)
+        _check_commas(chunk, text)
+    return statements
+
+
+def _check_characters(text: str) -> None:
+    if (place := text.find("\0")) >= 0:
+        raise PlacedError("the text has a NUL character", place)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PlacedError("the text has half of a surrogate pair", error.start) from None
+
+
+def _tokenize(text: str) -> list[Token]:
+    tokenizer = Tokenizer(dialect=DuckDB)
+    try:
+        return tokenizer.tokenize(text)
+    except TokenError:
+        start = tokenizer._core._start
+        for opening, what in (("'", "string"), ('"', "quoted name"), ("/*", "comment")):
+            if text.startswith(opening, start):
+                raise PlacedError(f"the {what} that starts here is never closed", start) from None
+        raise PlacedError(f"cannot read {show(Token.var(text[start : start + 1]), text[start:])}", start) from None
+
+
+def _check_brackets(tokens: Sequence[Token], text: str) -> None:
+    stack: list[Token] = []
+    for token in tokens:
+        kind = token.token_type
+        if kind in OPENING:
+            stack.append(token)
+            if len(stack) > MAX_DEPTH:
+                raise PlacedError(f"the statement is nested too deeply, the limit is {MAX_DEPTH} brackets", token.start)
+        elif kind in CLOSING and (not stack or OPENING[stack.pop().token_type] != token.text):
+            raise PlacedError(f"{show(token, text)} does not close an open bracket", token.start)
+    if stack:
+        raise PlacedError(f"{show(stack[-1], text)} is never closed", stack[-1].start)
+
+
+def _check_commas(tokens: Sequence[Token], text: str) -> None:
+    # sqlglot drops an empty item of a list without a word: VALUES (1,,2) would have two values.
+    previous: TokenType = TokenType.COMMA
+    for token in tokens:
+        kind = token.token_type
+        if (kind == TokenType.COMMA and (previous == TokenType.COMMA or previous in OPENING)) or (
+            previous == TokenType.COMMA and kind in CLOSING
+        ):
+            raise PlacedError(f"expected an item of the list, found {show(token, text)}", token.start)
+        previous = kind
+    if previous == TokenType.COMMA:
+        raise PlacedError("expected an item of the list, found the end of the statement", tokens[-1].end + 1)
+
+
+def _number_parameters(tokens: Sequence[Token], text: str) -> None:
+    """Each ? gets its number as text, because a tree does not keep the order in which they were written."""
+    styles: set[TokenType] = set()
+    count = 0
+    for index, token in enumerate(tokens):
+        if token.token_type not in (TokenType.PLACEHOLDER, TokenType.PARAMETER):
+            continue
+        if token.token_type == TokenType.PARAMETER and not _numbered(tokens, index):
+            raise PlacedError(f"parameters are written ? or $1, found {_after(tokens, index, text)}", token.start)
+        styles.add(token.token_type)
+        if len(styles) > 1:
+            raise PlacedError("parameters are written either ? or $1, not both", token.start)
+        if token.token_type == TokenType.PLACEHOLDER:
+            count += 1
+            token.text = str(count)
+
+
+def _numbered(tokens: Sequence[Token], index: int) -> bool:
+    number = tokens[index + 1] if index + 1 < len(tokens) else None
+    return (
+        tokens[index].text == "$"
+        and number is not None
+        and number.start == tokens[index].end + 1
+        and number.text.isdecimal()
+        and len(number.text) <= 5
+        and int(number.text) > 0
+    )
+
+
+def _after(tokens: Sequence[Token], index: int, text: str) -> str:
+    end = tokens[min(index + 1, len(tokens) - 1)].end
+    return show(Token(TokenType.VAR, "", start=tokens[index].start, end=end), text)
