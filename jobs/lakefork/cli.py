@@ -154,7 +154,13 @@ def _sql(arguments: argparse.Namespace) -> int:
     from lakefork.sql.console import run_sql
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
-    return run_sql(_database(), _session(arguments), text, as_json=arguments.format == "json")
+    as_json = arguments.format == "json"
+    output, error = run_sql(_database(), _session(arguments), text, as_json=as_json)
+    if output:
+        print(output)
+    if error and not as_json:
+        raise error
+    return 1 if error else 0
 
 
 def _load(arguments: argparse.Namespace) -> int:

@@ -113,7 +113,8 @@ def _arrow_types() -> dict[str, Any]:
 
     return {
         "boolean": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(), "float32": pa.float32(),
-        "float64": pa.float64(), "varchar": pa.string(), "blob": pa.binary(), "date": pa.date32(), "time": pa.time64("us"),
+        "float64": pa.float64(), "varchar": pa.string(), "blob": pa.binary(), "date": pa.date32(),
+        "time": pa.time64("us"),
         "timestamp": pa.timestamp("us"), "timestamptz": pa.timestamp("us", tz="UTC"), "uuid": pa.uuid(),
         "json": pa.json_(pa.string()),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is known of the rows that are wanted: comparisons of one column with constants, for Postgres, DuckDB and file bounds."""
+"""What is known of the rows that are wanted: comparisons of a column with constants, in the words of each engine."""
 
 import datetime
 import uuid
@@ -18,6 +18,9 @@ class Predicate:
     column: Column
     op: str
     values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.column.name} {self.op} {', '.join(map(str, self.values))}"
 
 
 def text_of(value: Any) -> str:

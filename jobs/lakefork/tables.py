@@ -86,6 +86,10 @@ class TableDefinition:
         return system_columns(per_user=self.per_user)
 
     @functools.cached_property
+    def system_names(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.system_columns)
+
+    @functools.cached_property
     def arrow_schema(self) -> Any:
         """User columns by name, then the system columns; built once per definition."""
         import pyarrow as pa
@@ -114,6 +118,8 @@ def definition_from_json(
         if row["parent"] is None and row["name"] not in SYSTEM_COLUMN_IDS
     )  # fmt: skip
     return TableDefinition(
-        catalog_id, catalog, found["table_id"], found["schema_id"], found["namespace"], found["table_name"], definition_snapshot,
-        found["versions"], found["schema_version"], found["next_column_id"], found["table_path"], columns, found["tags"],
+        catalog_id, catalog, found["table_id"], found["schema_id"], found["namespace"], found["table_name"],
+        definition_snapshot, found["versions"], found["schema_version"], found["next_column_id"], found["table_path"],
+        columns,
+        found["tags"],
     )  # fmt: skip

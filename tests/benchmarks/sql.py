@@ -37,7 +37,13 @@ def measure() -> list[Figure]:
             create_catalog(connection, "main", str(Path(data) / "main"))
         with Engine(Settings(), dsn) as engine:
             engine.execute(ADMIN, "CREATE NAMESPACE app")
-            figures = [*_inserts(engine, dsn), *_updates(engine), *_bulk(engine, dsn), *_reads(engine), *_definitions(engine, dsn)]
+            figures = [
+                *_inserts(engine, dsn),
+                *_updates(engine),
+                *_bulk(engine, dsn),
+                *_reads(engine),
+                *_definitions(engine, dsn),
+            ]
         return [*figures, *_ids(dsn)]
 
 
@@ -61,17 +67,27 @@ def _inserts(engine: Engine, dsn: str) -> list[Figure]:
             ours += _times(lambda: engine.execute(ALICE, text, ("hello", 7)), 200)
             plain += _times(insert_plain, 200)
     explicit = iter(range(1, 1_000_000))
-    given = _times(lambda: engine.execute(ALICE, f"INSERT INTO app.messages (id, content) VALUES ({next(explicit)}, 'x')"), 100)
+    given = _times(
+        lambda: engine.execute(ALICE, f"INSERT INTO app.messages (id, content) VALUES ({next(explicit)}, 'x')"), 100
+    )
     return [
         Figure(AREA, "INSERT of one row, generated key, p50", statistics.median(ours), "ms", at_most=5),
-        Figure(AREA, "the same with parameters: rate / plain INSERT", statistics.median(plain) / statistics.median(ours), "×", at_least=0.5),
+        Figure(
+            AREA,
+            "the same with parameters: rate / plain INSERT",
+            statistics.median(plain) / statistics.median(ours),
+            "×",
+            at_least=0.5,
+        ),
         Figure(AREA, "INSERT of one row with its key, no batches, p50", statistics.median(given), "ms", at_most=25),
     ]
 
 
 def _updates(engine: Engine) -> list[Figure]:
     _create(engine, "counters")
-    engine.execute(ALICE, "INSERT INTO app.counters (id, n) VALUES " + ", ".join(f"({number}, 0)" for number in range(200)))
+    engine.execute(
+        ALICE, "INSERT INTO app.counters (id, n) VALUES " + ", ".join(f"({number}, 0)" for number in range(200))
+    )
     update = _times(lambda: engine.execute(ALICE, "UPDATE app.counters SET n = n + 1 WHERE id = 7"), 100)
     keys = iter(range(200))
     delete = _times(lambda: engine.execute(ALICE, f"DELETE FROM app.counters WHERE id = {next(keys)}"), 100)
@@ -108,7 +124,13 @@ def _bulk(engine: Engine, dsn: str) -> list[Figure]:
             assert engine.load(ALICE, f"app.{table}", given) == BULK_ROWS
             ratios[name].append(plain / (time.perf_counter() - started))
     return [
-        Figure(AREA, f"bulk load of {BULK_ROWS:,} rows, {name}: rate / plain COPY", statistics.median(found), "×", at_least=0.7)
+        Figure(
+            AREA,
+            f"bulk load of {BULK_ROWS:,} rows, {name}: rate / plain COPY",
+            statistics.median(found),
+            "×",
+            at_least=0.7,
+        )
         for name, found in ratios.items()
     ]
 
@@ -122,7 +144,9 @@ def _plain_copy(dsn: str, name: str, rows: pa.Table) -> float:
         connection.execute(PLAIN.format(name=name))
         connection.commit()
         started = time.perf_counter()
-        with connection.cursor().copy(f"COPY {name} (catalog_id, _user_id, _seq, _deleted, id, content, n) FROM STDIN") as copy:
+        with connection.cursor().copy(
+            f"COPY {name} (catalog_id, _user_id, _seq, _deleted, id, content, n) FROM STDIN"
+        ) as copy:
             for place in range(0, len(lines), 1 << 20):
                 copy.write(lines[place : place + (1 << 20)])
         connection.commit()
@@ -133,10 +157,16 @@ def _reads(engine: Engine) -> list[Figure]:
     """A million hot rows of a shared table and of a hundred users; a hundred thousand users with rules."""
     engine.execute(ADMIN, "CREATE SHARED TABLE app.big (id BIGINT PRIMARY KEY, content TEXT, owner TEXT)")
     engine.execute(ADMIN, "INSERT INTO app.big VALUES (-1, 'x', 'alice')")
-    engine.load(ADMIN, "app.big", pa.table({"id": np.arange(HOT_ROWS), "content": ["some text"] * HOT_ROWS, "owner": ["alice"] * HOT_ROWS}))
+    engine.load(
+        ADMIN,
+        "app.big",
+        pa.table({"id": np.arange(HOT_ROWS), "content": ["some text"] * HOT_ROWS, "owner": ["alice"] * HOT_ROWS}),
+    )
     _create(engine, "own")
     for user in ("alice", *(f"user{number}" for number in range(9))):
-        engine.load(Session("main", user), "app.own", pa.table({"id": np.arange(10_000), "content": ["some text"] * 10_000}))
+        engine.load(
+            Session("main", user), "app.own", pa.table({"id": np.arange(10_000), "content": ["some text"] * 10_000})
+        )
     _create(engine, "synced")
     engine.load(ALICE, "app.synced", pa.table({"id": np.arange(100_000), "content": ["some text"] * 100_000}))
     since = engine.execute(ALICE, "SELECT max(_seq) FROM app.synced")[0].rows[0][0]
@@ -146,7 +176,9 @@ def _reads(engine: Engine) -> list[Figure]:
             "INSERT INTO lakefork.app_user (catalog_id, user_id, permissions) SELECT catalog_id, 'u' || i, ARRAY['app.big.owner = CURRENT_USER()'] "
             "FROM generate_series(1, 100000) i, ducklake_catalog WHERE end_snapshot IS NULL"
         )
-        connection.execute("INSERT INTO lakefork.app_user (catalog_id, user_id, permissions) SELECT catalog_id, 'alice', ARRAY['app.big.owner = CURRENT_USER()'] FROM ducklake_catalog")
+        connection.execute(
+            "INSERT INTO lakefork.app_user (catalog_id, user_id, permissions) SELECT catalog_id, 'alice', ARRAY['app.big.owner = CURRENT_USER()'] FROM ducklake_catalog"
+        )
         connection.execute("ANALYZE")
     keys = iter(range(100, 10_000))
     point = _times(lambda: engine.execute(ADMIN, f"SELECT * FROM app.big WHERE id = {next(keys)}"), 50)
@@ -157,7 +189,13 @@ def _reads(engine: Engine) -> list[Figure]:
     sync = _times(lambda: engine.execute(ALICE, f"SELECT * FROM app.synced WHERE _seq > {since}"), 20)
     return [
         Figure(AREA, "SELECT by key among 1,000,000 hot rows, p50", statistics.median(point), "ms", at_most=100),
-        Figure(AREA, "row filter among 100,000 users: what it adds", statistics.median(filtered) - statistics.median(point), "ms", at_most=5),
+        Figure(
+            AREA,
+            "row filter among 100,000 users: what it adds",
+            statistics.median(filtered) - statistics.median(point),
+            "ms",
+            at_most=5,
+        ),
         Figure(AREA, "SELECT of one user's 10,000 rows, p50", statistics.median(scan), "ms", at_most=50),
         Figure(AREA, "_seq > x: 10,000 changed of 100,000 rows, p50", statistics.median(sync), "ms", at_most=50),
     ]
@@ -194,7 +232,9 @@ def _ids(dsn: str) -> list[Figure]:
         started = time.perf_counter()
         for _ in range(100):
             ids.next_many(10_000)
-        return [Figure(AREA, "SeqIds by next_many", 1_000_000 / (time.perf_counter() - started), "/s", at_least=1_000_000)]
+        return [
+            Figure(AREA, "SeqIds by next_many", 1_000_000 / (time.perf_counter() - started), "/s", at_least=1_000_000)
+        ]
 
 
 def _create(engine: Engine, name: str) -> None:

@@ -426,10 +426,6 @@ def test_rows_written_while_the_table_is_altered_are_all_there(lake: SqlLake, ta
 def test_a_column_cannot_be_narrowed_or_change_its_meaning(lake: SqlLake, ns: str, old: str, new: str) -> None:
     lake.run(f"CREATE SHARED TABLE {ns}.t (id BIGINT PRIMARY KEY, v {old})")
     refuse(lake, InvalidInputError, "safe", f"ALTER TABLE {ns}.t MODIFY COLUMN v {new}")
-    assert (
-        lake.rows(f"SELECT data_type FROM information_schema.columns WHERE table_schema = '{ns}' AND column_name = 'v'")
-        != []
-    )
 
 
 @pytest.mark.parametrize(
@@ -543,14 +539,13 @@ def test_old_batches_are_read_after_many_versions(lake: SqlLake, table: str) -> 
 
 
 def test_describe_shows_hundreds_of_versions(lake: SqlLake, table: str) -> None:
-    for place in range(75):
+    for _ in range(50):
         lake.run(f"ALTER TABLE {table} ADD COLUMN x INT; ALTER TABLE {table} DROP COLUMN x")
-        del place
     versions = [row for row in lake.rows(f"DESCRIBE TABLE {table}") if row[0] == "version"]
-    assert [row[1] for row in versions] == [f"v{number}" for number in range(1, 152)]
-    assert versions[150][2].endswith("schema_v151.json")
+    assert [row[1] for row in versions] == [f"v{number}" for number in range(1, 102)]
+    assert versions[100][2].endswith("schema_v101.json")
     described = {row[1]: row[2] for row in lake.rows(f"DESCRIBE TABLE {table}")}
-    assert described["current_version"] == "151"
+    assert described["current_version"] == "101"
 
 
 def test_time_travel_reads_files_and_definition_as_they_were(lake: SqlLake, table: str) -> None:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "orchestration": BASE | {"spark.submit"},
-    "embedded": BASE | {"catalog", "storage", "cold"},
+    "embedded": BASE | {"catalog", "storage", "cold", "sql"},
     "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}

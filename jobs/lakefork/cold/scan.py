@@ -7,11 +7,12 @@ from lakefork.tables import Column
 
 
 def scan_sql(paths: Sequence[str], columns: Iterable[Column], predicates: Iterable[Predicate] = ()) -> str:
-    """A query over batches that gives the columns as c<column_id>, in the types of now, defaults where a file has none."""
+    """A query over batches with the columns as c<column_id>, in the types of now, defaults where a file has none."""
     fields = ", ".join(_field(column) for column in columns)
     files = ", ".join(quoted(path) for path in paths)
     conditions = " AND ".join(condition(one) for one in predicates)
-    return f"SELECT * FROM read_parquet([{files}], schema = MAP {{{fields}}}){f' WHERE {conditions}' if conditions else ''}"
+    where = f" WHERE {conditions}" if conditions else ""
+    return f"SELECT * FROM read_parquet([{files}], schema = MAP {{{fields}}}){where}"
 
 
 def condition(predicate: Predicate) -> str:
@@ -23,4 +24,5 @@ def condition(predicate: Predicate) -> str:
 
 def _field(column: Column) -> str:
     default = "NULL" if column.initial_default is None else quoted(column.initial_default)
-    return f"{column.column_id}: {{name: 'c{column.column_id}', type: {quoted(column.type.duckdb)}, default_value: {default}}}"
+    name, kind = f"'c{column.column_id}'", quoted(column.type.duckdb)
+    return f"{column.column_id}: {{name: {name}, type: {kind}, default_value: {default}}}"

@@ -1,4 +1,4 @@
-"""The only writer of configs/<namespace>/: schema files and the namespace's manifest, made from what the catalog says."""
+"""The only writer of configs/<namespace>/: schema files and the namespace's manifest, as the catalog says."""
 
 import datetime
 import json

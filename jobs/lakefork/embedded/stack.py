@@ -69,7 +69,7 @@ def _ensure_catalog(settings: Settings, dsn: str) -> None:
                 create_catalog(connection, "main", str(settings.home / "data" / "main"))
             say("catalog 'main' created")
     with connect(dsn) as connection:
-        load_demo(connection, settings.home / "data" / "demo", say)
+        load_demo(connection, dsn, settings, settings.home / "data" / "demo", say)
 
 
 def _report(settings: Settings, dsn: str, results: list[tuple[str, dict[str, Any]]], seconds: float) -> None:

@@ -33,9 +33,10 @@ class ArrowConnection:
     """One connection; within transaction() all calls see and make one transaction."""
 
     def __init__(self, dsn: str, *, read_only: bool, timeout_seconds: float) -> None:
+        isolation = r"repeatable\ read" if read_only else r"read\ committed"
         options = (
             f"-c statement_timeout={int(timeout_seconds * 1000)} -c standard_conforming_strings=on -c TimeZone=UTC "
-            f"-c default_transaction_isolation={'repeatable' if read_only else 'read'}\\ {'read' if read_only else 'committed'} "
+            f"-c default_transaction_isolation={isolation} "
             f"-c default_transaction_read_only={'on' if read_only else 'off'}"
         )
         try:

@@ -1,4 +1,4 @@
-"""Creates a hot table at the first write under a definition; the caller registers it with the catalog in the same transaction."""
+"""Creates a hot table at the first write under a definition; the caller registers it in the same transaction."""
 
 from typing import Any
 

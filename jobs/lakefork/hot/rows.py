@@ -82,7 +82,8 @@ def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | Non
     names = ", ".join(f"k{column.column_id}" for column in key)
     same = " AND ".join(f"h.{hot_column(column)} = k.k{column.column_id}" for column in key)
     return connection.query(
-        f"SELECT v.* FROM unnest({wanted}) AS k ({names}) CROSS JOIN LATERAL (SELECT {_columns(hot, hot.definition.columns)} "
+        f"SELECT v.* FROM unnest({wanted}) AS k ({names}) "
+        f"CROSS JOIN LATERAL (SELECT {_columns(hot, hot.definition.columns)} "
         f"FROM {hot.qualified} h WHERE {hot.of(user_id)} AND {same} ORDER BY {SEQ} DESC LIMIT 1) v"
     )
 

@@ -73,7 +73,8 @@ def _modified(definition: TableDefinition, column: Column, action: ModifyColumn,
     kind = type_of(action.type)
     if not column.type.widens_to(kind):
         raise InvalidInputError(
-            f"{definition}: column {column.name} cannot become {kind.duckdb} from {column.type.duckdb}: only widenings that keep every value are safe"
+            f"{definition}: column {column.name} cannot become {kind.duckdb} from {column.type.duckdb}: "
+            "only widenings that keep every value are safe"
         )
     if column.nullable and action.nullable is False:
         raise InvalidInputError(f"{definition}: column {column.name} may hold NULL already and cannot become NOT NULL")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from lakefork.errors import InvalidInputError
+from lakefork.errors import InvalidInputError, LakeforkError
 from lakefork.settings import load_settings
 from lakefork.sql.engine import Engine, Outcome
 from lakefork.sql.results import Affected, Result, Rows, dumps, json_value
@@ -17,20 +17,15 @@ from lakefork.sql.session import Role, Session
 WIDEST = 60
 
 
-def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> int:
-    """Prints the results; 1 if a statement failed, and then what came before it stays done."""
+def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> tuple[str, LakeforkError | None]:
+    """What to print, and the error that ended it; what came before that stays done."""
     started = time.monotonic()
     with Engine(load_settings(), dsn) as engine:
         outcome = engine.run(_session(engine, session), text)
     milliseconds = round((time.monotonic() - started) * 1000)
     if as_json:
-        print(dumps(_json(outcome, milliseconds)))
-        return 1 if outcome.error else 0
-    for result in outcome.results:
-        print(_text(result))
-    if outcome.error:
-        raise outcome.error
-    return 0
+        return dumps(_json(outcome, milliseconds)), outcome.error
+    return "\n".join(_text(result) for result in outcome.results), outcome.error
 
 
 def load_file(dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None) -> str:

@@ -127,7 +127,7 @@ class Definer:
             tags |= {"kind": kind.value, "primary_key": json.dumps(key_ids)}
             changes = _table_changes(schema_id, statement.name.table, kind, columns, tags)
             commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
-            self._write_schemas(connection, session, catalog, namespace, statement.name.table)
+            self._write_schemas(connection, catalog, namespace, statement.name.table)
 
     def alter_table(self, session: Session, statement: AlterTable) -> None:
         session.require(Role.ADMIN, "ALTER TABLE")
@@ -146,7 +146,7 @@ class Definer:
             if not {"new", "end"} & set(changes.as_json()):
                 raise InvalidInputError(f"{definition}: there is nothing to change")
             self._commit_definition(connection, session, catalog, definition, base, changes)
-            self._write_schemas(connection, session, catalog, definition.namespace, definition.name)
+            self._write_schemas(connection, catalog, definition.namespace, definition.name)
 
     def drop_table(self, session: Session, statement: DropTable) -> None:
         session.require(Role.ADMIN, "DROP TABLE")
@@ -164,7 +164,7 @@ class Definer:
             changes.require_table_unchanged(definition.table_id)
             changes.end("ducklake_table", table_id=definition.table_id)
             self._commit_definition(connection, session, catalog, definition, base, changes)
-            self._write_schemas(connection, session, catalog, definition.namespace, definition.name)
+            self._write_schemas(connection, catalog, definition.namespace, definition.name)
 
     @contextmanager
     def _catalog(self, session: Session) -> Iterator[tuple[Connection, Catalog]]:
@@ -242,12 +242,10 @@ class Definer:
         require_access(static_part(location), self._resources.storage)
         return {**tags, "location": location}
 
-    def _write_schemas(
-        self, connection: Connection, session: Session, catalog: Catalog, namespace: str, table: str
-    ) -> None:
+    def _write_schemas(self, connection: Connection, catalog: Catalog, namespace: str, table: str) -> None:
         """The change is committed: what cannot be written now is written by the next change, or by rewrite_schemas."""
         try:
-            self.rewrite_schemas(connection, session, catalog, namespace, [table], newest_only=True)
+            self.rewrite_schemas(connection, catalog, namespace, [table], newest_only=True)
         except OSError as error:
             _log.warning(
                 "schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again",
@@ -259,14 +257,13 @@ class Definer:
     def rewrite_schemas(
         self,
         connection: Connection,
-        session: Session,
         catalog: Catalog,
         namespace: str,
         tables: list[str],
         *,
         newest_only: bool,
     ) -> None:
-        """Writes the namespace's manifest and the schema files of some tables as the catalog has them; one writer at a time."""
+        """Writes the namespace's manifest and schema files of some tables as the catalog has them; one at a time."""
         resources = self._resources
         with connection.transaction():
             connection.execute(
@@ -393,7 +390,8 @@ def _table_changes(
 def _add_column(changes: Changes, table_id: int, column: Column, order: int) -> None:
     element = column.type.element
     default = {} if column.default is None else {
-        "default_value": column.default, "default_value_type": "expression" if column.default_is_expression else "literal",
+        "default_value": column.default,
+        "default_value_type": "expression" if column.default_is_expression else "literal",
         "default_value_dialect": "duckdb",
     }  # fmt: skip
     changes.add(
@@ -403,7 +401,8 @@ def _add_column(changes: Changes, table_id: int, column: Column, order: int) -> 
     )  # fmt: skip
     if element:
         changes.add(
-            "ducklake_column", table_id=table_id, column_id=column.column_id + 1, column_order=order, column_name="element",
+            "ducklake_column", table_id=table_id, column_id=column.column_id + 1, column_order=order,
+            column_name="element",
             column_type=element.name, nulls_allowed=True, parent_column=column.column_id,
         )  # fmt: skip
 
@@ -432,13 +431,15 @@ def _check_default(given: ColumnDefinition) -> None:
     for node in (exp.Column, exp.Query, exp.Placeholder, exp.CurrentUser, exp.AggFunc, exp.Window):
         if default.find(node):
             raise InvalidInputError(
-                f"the DEFAULT of column {given.name} must be a constant or a function of none: {default.sql(dialect='duckdb')}"
+                f"the DEFAULT of column {given.name} must be a constant or a function without columns: "
+                f"{default.sql(dialect='duckdb')}"
             )
 
 
 def _find_namespace(connection: Connection, catalog: Catalog, name: str) -> int | None:
     row = connection.execute(
-        'SELECT schema_id FROM lakefork.visible_schema(%s) WHERE lower(schema_name COLLATE "C") = lower(%s::text COLLATE "C")',
+        "SELECT schema_id FROM lakefork.visible_schema(%s) "
+        'WHERE lower(schema_name COLLATE "C") = lower(%s::text COLLATE "C")',
         (catalog.catalog_id, name),
     ).fetchone()
     return int(row["schema_id"]) if row else None
@@ -460,7 +461,8 @@ def _tags(connection: Connection, catalog: Catalog, object_id: int) -> dict[str,
 
 def _table_exists(connection: Connection, catalog: Catalog, schema_id: int, name: str) -> bool:
     row = connection.execute(
-        'SELECT 1 FROM lakefork.visible_table(%s) WHERE schema_id = %s AND lower(table_name COLLATE "C") = lower(%s::text COLLATE "C")',
+        "SELECT 1 FROM lakefork.visible_table(%s) WHERE schema_id = %s "
+        'AND lower(table_name COLLATE "C") = lower(%s::text COLLATE "C")',
         (catalog.catalog_id, schema_id, name),
     ).fetchone()
     return row is not None

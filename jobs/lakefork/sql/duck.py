@@ -1,4 +1,4 @@
-"""The two DuckDBs of an engine: one reads batches and runs only our own SQL, the other runs users' SQL and can reach nothing."""
+"""The two DuckDBs of an engine: one reads batches for our own SQL, the other runs users' SQL and can reach nothing."""
 
 import threading
 from collections.abc import Iterator, Mapping

@@ -93,12 +93,13 @@ class Engine:
             catalog = find_catalog(connection, session.catalog)
             tables: dict[str, list[str]] = {}
             for row in connection.execute(
-                "SELECT schema_name, table_name FROM lakefork.visible_schema(%(c)s) LEFT JOIN lakefork.visible_table(%(c)s) USING (schema_id)",
+                "SELECT schema_name, table_name FROM lakefork.visible_schema(%(c)s) "
+                "LEFT JOIN lakefork.visible_table(%(c)s) USING (schema_id)",
                 {"c": catalog.catalog_id},
             ):
                 tables.setdefault(row["schema_name"], []).extend([row["table_name"]] if row["table_name"] else [])
             for namespace, names in tables.items():
-                self._definer.rewrite_schemas(connection, session, catalog, namespace, names, newest_only=False)
+                self._definer.rewrite_schemas(connection, catalog, namespace, names, newest_only=False)
         return len(tables)
 
     def _execute(self, session: Session, statement: st.Statement, parameters: Sequence[Any]) -> Result:
@@ -151,7 +152,7 @@ class Engine:
         rows = [
             (
                 table, scanned.hot_versions, scanned.batches, scanned.batches_read,
-                ", ".join(f"{one.column.name} {one.op} {', '.join(map(str, one.values))}" for one in wanted.predicates) or None,
+                ", ".join(str(one) for one in wanted.predicates) or None,
                 wanted.row_filter, scanned.rows.num_rows,
             )
             for table, wanted, scanned in prepared.scans

@@ -15,9 +15,12 @@ from lakefork.sql.session import Session
 
 TABLE_FUNCTIONS = {"unnest", "range", "generate_series", "generateseries", "explode", "json_each", "json_tree"}
 _FORBIDDEN_FUNCTIONS = {
-    "current_setting", "getenv", "getvariable", "query", "query_table", "glob", "which_secret", "nextval", "currval", "set_config",
-    "write_log", "json_execute_serialized_sql", "json_serialize_sql", "json_serialize_plan", "add_parquet_key", "sql_auto_complete",
-    "seq_scan", "arrow_scan", "pandas_scan", "python_map_function", "summary", "force_checkpoint", "checkpoint", "read_blob",
+    "current_setting", "getenv", "getvariable", "query", "query_table", "glob", "which_secret", "nextval", "currval",
+    "set_config",
+    "write_log", "json_execute_serialized_sql", "json_serialize_sql", "json_serialize_plan",
+    "add_parquet_key", "sql_auto_complete",
+    "seq_scan", "arrow_scan", "pandas_scan", "python_map_function", "summary", "force_checkpoint",
+    "checkpoint",
 }  # fmt: skip
 _FORBIDDEN_PREFIXES = (
     "duckdb_",
@@ -34,7 +37,9 @@ _FORBIDDEN_PREFIXES = (
 
 
 def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> exp.Expr:
-    """A copy with values for ? and $n, and the session's user for CURRENT_USER."""
+    """The expression with values for ? and $n, and the session's user for CURRENT_USER; a copy, if it has any."""
+    if expression.find(exp.Placeholder, exp.CurrentUser, exp.SessionUser) is None:
+        return expression
 
     def filled(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Placeholder):

@@ -54,7 +54,7 @@ def parse(text: str) -> list[Statement]:
         return [parser.statement(tokens, text) for tokens in read(text)]
 
 
-def is_default(expression: exp.Expression) -> bool:
+def is_default(expression: exp.Expr) -> bool:
     """Whether a value of INSERT or UPDATE is the word DEFAULT."""
     return isinstance(expression, exp.Var) and expression.name == "DEFAULT"
 

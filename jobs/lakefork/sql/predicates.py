@@ -1,4 +1,4 @@
-"""Finds in a WHERE what may be decided before the newest version of a row is known: comparisons of key and _seq with constants."""
+"""What a WHERE tells before the newest version of a row is known: comparisons of key and _seq with constants."""
 
 import itertools
 import uuid
@@ -23,7 +23,7 @@ def predicates_of(definition: TableDefinition, select: exp.Expr, name: str) -> I
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     if where is not None:
         alone = len(list(_sources(select))) == 1
-        yield from _conjuncts(definition, where.this, name, alone=alone)
+        yield from conjuncts(definition, where.this, name, alone=alone)
 
 
 def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str | None) -> pa.Table | None:
@@ -31,7 +31,7 @@ def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str |
     if where is None:
         return None
     pinned: dict[Column, tuple[Any, ...]] = {}
-    for predicate in _conjuncts(definition, where, name or definition.name, alone=True):
+    for predicate in conjuncts(definition, where, name or definition.name):
         if predicate.op == "=":
             pinned.setdefault(predicate.column, predicate.values)
     if set(pinned) != set(definition.key):
@@ -47,7 +47,10 @@ def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str |
     return pa.Table.from_arrays(arrays, names=[column.name for column in definition.key])
 
 
-def _conjuncts(definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool) -> Iterator[Predicate]:
+def conjuncts(
+    definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool = True
+) -> Iterator[Predicate]:
+    """The parts of a condition that compare key columns or _seq with constants; alone: no other table is named."""
     columns = {column.name.lower(): column for column in definition.key}
     columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
     condition = condition.unnest()

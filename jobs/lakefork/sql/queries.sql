@@ -21,25 +21,31 @@ FROM lakefork.visible_schema({catalog_id}) s
 LEFT JOIN LATERAL (SELECT min(o.begin_snapshot) AS first FROM public.ducklake_schema o
                    WHERE o.catalog_id = {catalog_id} AND o.schema_id = s.schema_id) f ON true
 LEFT JOIN public.ducklake_snapshot n ON n.snapshot_id = f.first
-ORDER BY s.schema_name LIMIT {limit} OFFSET {offset};
+ORDER BY s.schema_name COLLATE "C" LIMIT {limit} OFFSET {offset};
 
 -- tables: tables with what people ask of them, a page of them
 SELECT p.namespace, p.table_name, g.tags ->> 'kind' AS table_type,
-       coalesce(g.tags ->> 'location', p.path) AS storage_location, g.tags ->> 'flush_rows' AS flush_rows, g.tags ->> 'flush_interval' AS flush_interval,
+       coalesce(g.tags ->> 'location',
+                lakefork.join_path(lakefork.join_path(lakefork.data_path({catalog_id}), p.schema_path, p.schema_relative), p.path, p.path_is_relative))
+           AS storage_location, g.tags ->> 'flush_rows' AS flush_rows, g.tags ->> 'flush_interval' AS flush_interval,
        p.table_id, x.record_count AS rows, x.file_size_bytes AS bytes,
        CASE WHEN {with_columns} THEN ARRAY(SELECT lower(c.column_name) FROM lakefork.visible_column({catalog_id}) c WHERE c.table_id = p.table_id) END AS columns
 FROM (
-    SELECT s.schema_name AS namespace, t.table_name, t.table_id,
-           lakefork.join_path(lakefork.join_path(lakefork.data_path({catalog_id}), s.path, s.path_is_relative), t.path, t.path_is_relative) AS path
+    SELECT s.schema_name AS namespace, t.table_name, t.table_id, s.path AS schema_path, s.path_is_relative AS schema_relative,
+           t.path, t.path_is_relative
     FROM lakefork.visible_schema({catalog_id}) s
-    JOIN lakefork.visible_table({catalog_id}) t USING (schema_id)
+    CROSS JOIN LATERAL (   -- in the order of its index, and no more than the page can need
+        SELECT * FROM public.ducklake_table t
+        WHERE t.catalog_id = {catalog_id} AND t.schema_id = s.schema_id AND t.end_snapshot IS NULL
+        ORDER BY lower(t.table_name COLLATE "C") LIMIT {limit} + {offset}
+    ) t
     WHERE {namespace}::text IS NULL OR lower(s.schema_name COLLATE "C") = lower({namespace}::text COLLATE "C")
-    ORDER BY s.schema_name, t.table_name LIMIT {limit} OFFSET {offset}
+    ORDER BY s.schema_name COLLATE "C", lower(t.table_name COLLATE "C") LIMIT {limit} OFFSET {offset}
 ) p
 CROSS JOIN LATERAL (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{{}}') AS tags
                     FROM lakefork.visible_tag({catalog_id}) g WHERE g.object_id = p.table_id) g
 LEFT JOIN public.ducklake_table_stats x ON x.catalog_id = {catalog_id} AND x.table_id = p.table_id
-ORDER BY p.namespace, p.table_name;
+ORDER BY p.namespace COLLATE "C", lower(p.table_name COLLATE "C");
 
 -- columns: the columns of all tables
 SELECT s.schema_name AS table_schema, t.table_name, c.column_name, c.column_order AS ordinal_position, c.default_value AS column_default,

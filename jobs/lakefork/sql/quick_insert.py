@@ -1,4 +1,4 @@
-"""The most frequent write, one row with a generated key, in one round trip; whatever is not as simple as that goes the long way."""
+"""The most frequent write, one row with a generated key, in one round trip; all others go the long way."""
 
 import threading
 from collections import OrderedDict

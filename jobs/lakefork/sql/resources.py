@@ -38,6 +38,7 @@ class Resources:
         timeout = sql.statement_timeout_seconds
         self.duck = Duck(memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
         self.lookup = Lookup()
+        self.known_targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
         self.readers = ArrowPool(lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=timeout), sql.connections)
         self.writers = ArrowPool(
             lambda: ArrowConnection(dsn, read_only=False, timeout_seconds=timeout), sql.connections

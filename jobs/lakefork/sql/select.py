@@ -1,4 +1,4 @@
-"""SELECT: finds the tables that a query names, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
+"""SELECT: finds the tables of a query, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from lakefork.sql.predicates import predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
 from lakefork.sql.versions import Scanned, Wanted, read_latest
-from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
 SHIFT = NODE_BITS + SEQUENCE_BITS
@@ -63,10 +63,11 @@ class Reader:
         self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
 
     def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None) -> Prepared:
-        """Replaces every table by a relation of rows read for it. The query is changed: pass a copy.
+        """The query with every table replaced by a relation of rows read for it.
 
         given: relations that are there already, and may be named as they are.
         """
+        query = query.copy()
         refuse_what_reaches_out(query)
         _refuse_natural_joins(query)
         uses = list(_table_uses(query, set(given or ())))
@@ -109,9 +110,7 @@ class Reader:
             column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns
         )
         predicates = tuple(predicates_of(definition, use.select, use.node.alias_or_name))
-        deleted_too = _names_deleted(use, definition) or any(
-            one.column.name == SEQ and one.op in (">", ">=") for one in predicates
-        )
+        deleted_too = _names_deleted(use) or any(one.column.name == SEQ and one.op in (">", ">=") for one in predicates)
         return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
 
     def _snapshot(self, node: exp.Table) -> int | None:
@@ -190,7 +189,7 @@ def _exposed(rows: pa.Table, mentioned: Mentioned) -> pa.Table:
     return rows
 
 
-def _names_deleted(use: Use, definition: TableDefinition) -> bool:
+def _names_deleted(use: Use) -> bool:
     where = use.select.args.get("where")
     return where is not None and any(
         column.name.lower() == DELETED and (not column.table or column.table.lower() == use.node.alias_or_name.lower())

@@ -95,8 +95,8 @@ def _storage_locations(asking: Asking) -> pa.Table:
     if not asking.is_admin:
         raise PermissionDeniedError("permission denied: system.storage_locations needs role admin")
     return asking.query(
-        "SELECT location_name, location_type, path, credentials_ref, created_at, usage_count, used_by FROM system.storage_locations "
-        f"WHERE catalog_name = {asking.catalog_name} ORDER BY location_name"
+        "SELECT location_name, location_type, path, credentials_ref, created_at, usage_count, used_by "
+        f"FROM system.storage_locations WHERE catalog_name = {asking.catalog_name} ORDER BY location_name"
     )
 
 
@@ -118,7 +118,8 @@ def _jobs(asking: Asking) -> pa.Table:
         "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
     )
     return asking.query(
-        "SELECT job_id, job_type, run_id, trace, status, start_time, end_time, parameters::text, result::text, memory_used_mb, "
+        "SELECT job_id, job_type, run_id, trace, status, start_time, end_time, parameters::text, result::text, "
+        "memory_used_mb, "
         "cpu_used_percent::float8 AS cpu_used_percent, node_id, error_message FROM system.jobs "
         f"WHERE {mine} AND {seen} ORDER BY start_time DESC"
     )

@@ -57,16 +57,21 @@ def _check_location(row: Row, options: StorageOptions) -> None:
 _TABLES = {
     "users": SystemTable(
         "app_user", "user_id",
-        {"user_id": "VARCHAR", "username": "VARCHAR", "role": "VARCHAR", "permissions": "VARCHAR[]", "deleted_at": "TIMESTAMPTZ"},
+        {
+            "user_id": "VARCHAR", "username": "VARCHAR", "role": "VARCHAR", "permissions": "VARCHAR[]",
+            "deleted_at": "TIMESTAMPTZ",
+        },
         {"created_at": "TIMESTAMPTZ"}, _check_user,
-        "UPDATE lakefork.app_user SET deleted_at = now() WHERE catalog_id = %s AND user_id = ANY (%s) AND deleted_at IS NULL",
+        "UPDATE lakefork.app_user SET deleted_at = now() "
+        "WHERE catalog_id = %s AND user_id = ANY (%s) AND deleted_at IS NULL",
     ),
     "storage_locations": SystemTable(
         "storage_location", "location_name",
         {"location_name": "VARCHAR", "location_type": "VARCHAR", "path": "VARCHAR", "credentials_ref": "VARCHAR"},
         {"created_at": "TIMESTAMPTZ", "usage_count": "BIGINT", "used_by": "VARCHAR[]"}, _check_location,
         "DELETE FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = ANY (%s)",
-        "SELECT location_name AS name, used_by FROM system.storage_locations WHERE catalog_name = %s AND location_name = ANY (%s) AND usage_count > 0",
+        "SELECT location_name AS name, used_by FROM system.storage_locations "
+        "WHERE catalog_name = %s AND location_name = ANY (%s) AND usage_count > 0",
     ),
 }  # fmt: skip
 _DEFAULTS: Row = {"role": "user", "permissions": []}
@@ -83,7 +88,8 @@ class SystemWriter:
         for row in source.expressions if isinstance(source, exp.Values) else [source]:
             if len(row.expressions) != len(names):
                 raise InvalidInputError(
-                    f"system.{statement.name.table}: INSERT names {len(names)} columns, and a row gives {len(row.expressions)} values"
+                    f"system.{statement.name.table}: INSERT names {len(names)} columns, "
+                    f"and a row gives {len(row.expressions)} values"
                 )
         rows = self._evaluate(source, {name: table.columns[name] for name in names})
         for row in rows:
@@ -180,7 +186,8 @@ class SystemWriter:
         key = _pinned(table, where)
         columns = {**table.columns, **{name: kind for name, kind in table.others.items() if name == "created_at"}}
         found = connection.execute(
-            f"SELECT {', '.join(columns)} FROM lakefork.{table.table} WHERE catalog_id = %s AND (%s::text IS NULL OR {table.key} = %s) FOR UPDATE",
+            f"SELECT {', '.join(columns)} FROM lakefork.{table.table} "
+            f"WHERE catalog_id = %s AND (%s::text IS NULL OR {table.key} = %s) FOR UPDATE",
             (catalog_id, key, key),
         ).fetchall()
         if not found:
@@ -232,6 +239,7 @@ def _insert(connection: Connection, table: SystemTable, catalog_id: int, row: Ro
 def _update(connection: Connection, table: SystemTable, catalog_id: int, row: Row) -> None:
     names = [name for name in table.columns if name != table.key]
     connection.execute(
-        f"UPDATE lakefork.{table.table} SET {', '.join(f'{name} = %s' for name in names)} WHERE catalog_id = %s AND {table.key} = %s",
+        f"UPDATE lakefork.{table.table} SET {', '.join(f'{name} = %s' for name in names)} "
+        f"WHERE catalog_id = %s AND {table.key} = %s",
         [*(row[name] for name in names), catalog_id, row[table.key]],
     )

@@ -7,14 +7,18 @@ from lakefork.errors import InvalidInputError
 
 _T = exp.DataType.Type
 _NAMES = {
-    _T.BOOLEAN: "boolean", _T.SMALLINT: "int16", _T.INT: "int32", _T.BIGINT: "int64", _T.FLOAT: "float32", _T.DOUBLE: "float64",
+    _T.BOOLEAN: "boolean", _T.SMALLINT: "int16", _T.INT: "int32", _T.BIGINT: "int64", _T.FLOAT: "float32",
+    _T.DOUBLE: "float64",
     _T.VARCHAR: "varchar", _T.TEXT: "varchar", _T.CHAR: "varchar", _T.NVARCHAR: "varchar", _T.NCHAR: "varchar",
     _T.BINARY: "blob", _T.VARBINARY: "blob", _T.BLOB: "blob",
     _T.DATE: "date", _T.TIME: "time", _T.TIMESTAMP: "timestamp", _T.TIMESTAMPNTZ: "timestamp", _T.DATETIME: "timestamp",
     _T.TIMESTAMPTZ: "timestamptz", _T.TIMESTAMPLTZ: "timestamptz", _T.UUID: "uuid", _T.JSON: "json",
 }  # fmt: skip
-_ADVICE = {_T.TINYINT: "SMALLINT", _T.UTINYINT: "SMALLINT", _T.USMALLINT: "INTEGER", _T.UINT: "BIGINT", _T.UBIGINT: "DECIMAL(20, 0)",
-           _T.INT128: "DECIMAL(38, 0)", _T.STRUCT: "JSON", _T.MAP: "JSON", _T.JSONB: "JSON", _T.INTERVAL: "BIGINT"}  # fmt: skip
+_ADVICE = {
+    _T.TINYINT: "SMALLINT", _T.UTINYINT: "SMALLINT", _T.USMALLINT: "INTEGER", _T.UINT: "BIGINT",
+    _T.UBIGINT: "DECIMAL(20, 0)", _T.INT128: "DECIMAL(38, 0)", _T.STRUCT: "JSON", _T.MAP: "JSON", _T.JSONB: "JSON",
+    _T.INTERVAL: "BIGINT",
+}  # fmt: skip
 
 
 def type_of(kind: exp.DataType) -> ColumnType:

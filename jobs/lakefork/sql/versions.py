@@ -67,7 +67,11 @@ def read_by_key(
     keys: pa.Table,
     row_filter: str | None = None,
 ) -> pa.Table:
-    """The newest versions, deleted ones too, of the rows with these keys. Hot rows are read first: a flush adds files before it trims."""
+    """The newest versions, deleted ones too, of the rows with these keys.
+
+    Hot rows are read before the list of batches, because a flush adds batches before it trims. A row that is hot is
+    not looked for in batches: its newest version leaves the hot store only together with all older ones.
+    """
     definition = table.definition
     hot = {
         f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys))
@@ -76,9 +80,23 @@ def read_by_key(
     wanted = Wanted(
         table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter
     )
-    read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
-    scan = _scan(definition, definition.columns, read, wanted.predicates)
-    return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if read else None)
+    scan = None
+    if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
+        read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
+        scan = _scan(definition, definition.columns, read, wanted.predicates)
+    if scan is None and row_filter is None and [under for under, _ in hot.values()] == [definition]:
+        return _as_defined(definition, hot["hot_0"][1])
+    return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if scan else None)
+
+
+def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
+    """What one hot table gave, under the names and types of the definition."""
+    schema = _schema(definition, definition.columns)
+    names = [
+        name if name in definition.system_names else f"c{definition.by_name[name.lower()].column_id}"
+        for name in schema.names
+    ]
+    return found.select(names).rename_columns(schema.names).cast(schema)
 
 
 def resolve_latest_version(
@@ -90,7 +108,7 @@ def resolve_latest_version(
     wanted: Wanted,
     keys: pa.Table | None = None,
 ) -> pa.Table:
-    """MAX(_seq) per key over all parts, under the definition of now; deleted rows and those of others are left out as asked."""
+    """MAX(_seq) per key over all parts, under the definition of now, without what is not wanted."""
     parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
     if scan:
         parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
@@ -128,7 +146,8 @@ def list_batches(connection: ArrowConnection, definition: TableDefinition, wante
     at = "NULL" if wanted.snapshot is None else str(wanted.snapshot)
     ids = "{" + ",".join(str(one) for one in bounds) + "}"
     found = connection.query(
-        f"SELECT path, bounds::text AS bounds FROM lakefork.table_files({definition.catalog_id}, {definition.table_id}, {user}, '{ids}', {at})"
+        "SELECT path, bounds::text AS bounds FROM "
+        f"lakefork.table_files({definition.catalog_id}, {definition.table_id}, {user}, '{ids}', {at})"
     )
     return [
         Batch(

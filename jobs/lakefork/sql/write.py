@@ -1,11 +1,12 @@
 """INSERT, UPDATE and DELETE: every change is a new version, and none is lost, whoever else writes at the same time."""
 
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +17,11 @@ from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitErro
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, guard_write, lock_rows, validate_primary_key
 from lakefork.predicates import postgres_literal
-from lakefork.sql.expressions import bind, constant
+from lakefork.sql.expressions import bind, constant, refuse_what_reaches_out
 from lakefork.sql.grammar import is_default
-from lakefork.sql.lookup import FoundTable
+from lakefork.sql.lookup import FoundTable, namespace_of
 from lakefork.sql.permissions import Access, write_access
-from lakefork.sql.predicates import pinned_keys
+from lakefork.sql.predicates import conjuncts, pinned_keys
 from lakefork.sql.resources import Resources
 from lakefork.sql.rows import (
     check_row_filter,
@@ -42,7 +43,6 @@ from lakefork.tables import DELETED, SEQ, Column, TableDefinition
 LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
 TARGET = "changed_table"
 ATTEMPTS = 20
-_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,22 @@ class _Change:
     where: exp.Expr | None
     assignments: tuple[tuple[str, exp.Expr], ...] | None
     as_user: str | None
+
+    @functools.cached_property
+    def looks_around(self) -> bool:
+        """Whether it names tables, which then have to be found; mostly it does not."""
+        expressions = [self.where, *(value for _, value in self.assignments or ())]
+        return any(
+            isinstance(node, exp.Table) or (isinstance(node, exp.Column) and node.args.get("db"))
+            for one in expressions
+            if one is not None
+            for node in one.find_all(exp.Table, exp.Column)
+        )
+
+    def refuse_what_reaches_out(self) -> None:
+        for one in (self.where, *(value for _, value in self.assignments or ())):
+            if one is not None:
+                refuse_what_reaches_out(one)
 
 
 class Writer:
@@ -68,18 +84,20 @@ class Writer:
         learn: Callable[[Session, Insert, FoundTable], None] = lambda *_: None,
     ) -> int:
         """learn is told what the statement writes to, for the next time."""
-        return again_if_redefined(lambda: self._insert(session, statement, parameters, learn))
+        return self._again_if_redefined(
+            session, statement.name, lambda: self._insert(session, statement, parameters, learn)
+        )
 
     def update(self, session: Session, statement: Update, parameters: Sequence[Any]) -> int:
         assignments = tuple((name, bind(value, parameters, session)) for name, value in statement.assignments)
         where = bind(statement.where, parameters, session) if statement.where is not None else None
         change = _Change(statement.name, statement.alias, where, assignments, statement.as_user)
-        return again_if_redefined(lambda: self._change(session, change))
+        return self._again_if_redefined(session, statement.name, lambda: self._change(session, change))
 
     def delete(self, session: Session, statement: Delete, parameters: Sequence[Any]) -> int:
         where = bind(statement.where, parameters, session) if statement.where is not None else None
         change = _Change(statement.name, statement.alias, where, None, statement.as_user)
-        return again_if_redefined(lambda: self._change(session, change))
+        return self._again_if_redefined(session, statement.name, lambda: self._change(session, change))
 
     def load(self, session: Session, name: TableName, rows: pa.Table, as_user: str | None = None) -> int:
         """Appends Arrow rows; columns are found by name, missing ones get their defaults."""
@@ -92,7 +110,17 @@ class Writer:
                 session, found, access, _completed(self._resources, found.definition, columns, given), as_user
             )
 
-        return again_if_redefined(load)
+        return self._again_if_redefined(session, name, load)
+
+    def _again_if_redefined(self, session: Session, name: TableName, work: Callable[[], int]) -> int:
+        """A write that was planned for a definition which has changed since is planned again."""
+        for attempt in range(ATTEMPTS - 1):
+            try:
+                return work()
+            except DefinitionChangedError:
+                self._resources.known_targets.pop(_target_key(session, name), None)
+                time.sleep(random.uniform(0, 0.01) * attempt)  # noqa: S311 - so that those who wait come apart
+        return work()
 
     def _insert(
         self,
@@ -132,6 +160,9 @@ class Writer:
     def _target(self, session: Session, name: TableName, as_user: str | None) -> tuple[FoundTable, Access]:
         """The table to write to, with a hot table for its definition of now."""
         resources = self._resources
+        known = resources.known_targets.get(_target_key(session, name))
+        if known and known.definition.per_user and as_user is None:
+            return known, Access(session.own_user())  # whether it still holds is checked under its lock
         with resources.readers.transaction() as connection:
             found = resources.lookup.find(connection, session, name)
             if found.definition.kind == "STREAM":
@@ -139,7 +170,9 @@ class Writer:
                     f"{found.definition} is a STREAM table: rows can be written to USER and SHARED tables only"
                 )
             access = write_access(connection, session, found.definition, as_user)
-        return resources.with_hot_table(session, name, found), access
+        found = resources.with_hot_table(session, name, found)
+        resources.known_targets[_target_key(session, name)] = found
+        return found, access
 
     def _append(self, session: Session, found: FoundTable, access: Access, rows: pa.Table, as_user: str | None) -> int:
         """Keys are checked under their locks; those that were generated need no check."""
@@ -176,8 +209,8 @@ class Writer:
         definition = found.definition
         names = {named_column(definition, name): value for name, value in change.assignments or ()}
         _refuse_key_change(definition, names)
-        with self._connection_for(change) as reading:
-            reader = Reader(reading, resources.duck, resources.lookup, session) if reading else None
+        change.refuse_what_reaches_out()
+        with self._reader_for(session, change) as reader:
             keys = pinned_keys(definition, change.where, change.alias)
             if keys is None:
                 keys = self._matching_keys(session, found, access, change)
@@ -187,7 +220,6 @@ class Writer:
                 _lock(connection, definition, access.user_id, keys)
                 current = read_by_key(connection, resources.duck, found, access.user_id, keys, access.row_filter)
                 live = current.filter(pc.invert(current[DELETED]))
-                reader = reader or Reader(connection, resources.duck, resources.lookup, session)
                 rows = self._changed_rows(reader, definition, change, names, live)
                 if not rows.num_rows:
                     return 0
@@ -200,23 +232,27 @@ class Writer:
         return int(rows.num_rows)
 
     @contextmanager
-    def _connection_for(self, change: _Change) -> Iterator[ArrowConnection | None]:
-        """Other tables that the change looks at are read in one snapshot; mostly there are none."""
-        expressions = [change.where, *(value for _, value in change.assignments or ())]
-        if any(one is not None and one.find(exp.Table) for one in expressions):
-            with self._resources.readers.transaction() as connection:
-                yield connection
-        else:
+    def _reader_for(self, session: Session, change: _Change) -> Iterator[Reader | None]:
+        """Other tables that the change looks at are read in one snapshot."""
+        if not change.looks_around:
             yield None
+            return
+        with self._resources.readers.transaction() as connection:
+            yield Reader(connection, self._resources.duck, self._resources.lookup, session)
 
     def _matching_keys(self, session: Session, found: FoundTable, access: Access, change: _Change) -> pa.Table:
         """Keys of the rows that satisfy the condition now; it is looked at again once they are locked."""
         resources, definition = self._resources, found.definition
         with resources.readers.transaction() as connection:
+            found = resources.lookup.find(connection, session, change.name)  # what was known may lack new batches
+            if found.definition is not definition:
+                raise DefinitionChangedError(f"{definition} was changed meanwhile: try again")
             columns = (*_columns_in(definition, change.where), *access.filter_columns)
-            rows = read_latest(
-                connection, resources.duck, Wanted(found, columns, access.user_id, (), False, access.row_filter)
-            ).rows
+            predicates = (
+                tuple(conjuncts(definition, change.where, change.alias or definition.name)) if change.where else ()
+            )
+            wanted = Wanted(found, columns, access.user_id, predicates, row_filter=access.row_filter)
+            rows = read_latest(connection, resources.duck, wanted).rows
             query = exp.select(*(quoted_name(column) for column in definition.key)).from_(
                 _target_table(definition, change)
             )
@@ -224,39 +260,47 @@ class Writer:
             keys = reader.run(_where(query, change), max_rows=None, given={TARGET: rows})
         if keys.num_rows > resources.settings.max_changed_rows:
             raise LimitError(
-                f"the statement changes more than {resources.settings.max_changed_rows} rows: narrow WHERE, or raise the setting sql.max_changed_rows"
+                f"the statement changes more than {resources.settings.max_changed_rows} rows: "
+                "narrow WHERE, or raise the setting sql.max_changed_rows"
             )
         return keys.cast(pa.schema([(column.name, column.type.arrow) for column in definition.key]))
 
     def _changed_rows(
         self,
-        reader: Reader,
+        reader: Reader | None,
         definition: TableDefinition,
         change: _Change,
         assigned: dict[Column, exp.Expr],
         live: pa.Table,
     ) -> pa.Table:
-        values = [
-            exp.alias_(
-                _given(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True),
-                column.name,
-                quoted=True,
-            )
+        """The rows that still satisfy the condition, with their new values."""
+        values = {
+            column: _given(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True)
             for column in definition.columns
-        ]
-        query = exp.select(*values).from_(_target_table(definition, change))
-        rows = reader.run(_where(query, change), max_rows=None, given={TARGET: live})
+        }
+        if reader is not None:
+            aliased = [exp.alias_(value, column.name, quoted=True) for column, value in values.items()]
+            query = _where(exp.select(*aliased).from_(_target_table(definition, change)), change)
+            rows = reader.run(query, max_rows=None, given={TARGET: live})
+        else:
+            rows = self._evaluate(definition, change, values, live)
         return rows.cast(pa.schema([(column.name, column.type.arrow) for column in definition.columns]))
 
+    def _evaluate(
+        self, definition: TableDefinition, change: _Change, values: dict[Column, exp.Expr], live: pa.Table
+    ) -> pa.Table:
+        """The same where no tables have to be found: text is put together faster than trees."""
+        columns = [f"{value.sql(dialect='duckdb')} AS {quoted_name(column)}" for column, value in values.items()]
+        sql = f"SELECT {', '.join(columns)} FROM {_target_table(definition, change).sql(dialect='duckdb')}"
+        if change.where is not None:
+            sql += f" WHERE {change.where.sql(dialect='duckdb')}"
+        with self._resources.duck.locked() as cursor:
+            cursor.register({TARGET: live})
+            return cursor.query(sql)
 
-def again_if_redefined(work: Callable[[], _Answer]) -> _Answer:
-    """A write that was planned for a definition which has changed is planned again, also while it changes on and on."""
-    for attempt in range(ATTEMPTS - 1):
-        try:
-            return work()
-        except DefinitionChangedError:
-            time.sleep(random.uniform(0, 0.01) * attempt)  # noqa: S311 - so that those who wait come apart
-    return work()
+
+def _target_key(session: Session, name: TableName) -> tuple[str, str, str]:
+    return session.catalog, namespace_of(name, session).lower(), name.table.lower()
 
 
 def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
@@ -295,9 +339,9 @@ def _completed(
         return given
     if given.num_rows == 0:
         return schema.empty_table()
+    given_values = {column: f"CAST({quoted_name(column)} AS {column.type.duckdb})" for column in columns}
     values = [
-        f"{f'CAST({quoted_name(column)} AS {column.type.duckdb})' if column in columns else default_sql(column)} AS {quoted_name(column)}"
-        for column in definition.columns
+        f"{given_values.get(column) or default_sql(column)} AS {quoted_name(column)}" for column in definition.columns
     ]
     with resources.duck.locked() as cursor:
         cursor.register({"given": given})
@@ -308,7 +352,12 @@ def _given(expression: exp.Expr, column: Column) -> exp.Expr:
     """A value of INSERT or UPDATE, in the column's type."""
     if is_default(expression):
         return exp.maybe_parse(default_sql(column), dialect="duckdb")
-    return exp.Cast(this=expression.copy(), to=exp.DataType.build(column.type.duckdb, dialect="duckdb"))
+    return exp.Cast(this=expression.copy(), to=_data_type(column.type.duckdb).copy())
+
+
+@functools.cache
+def _data_type(name: str) -> exp.DataType:
+    return exp.DataType.build(name, dialect="duckdb")
 
 
 def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.Expr]) -> None:

@@ -1,8 +1,8 @@
 """File systems behind the smallest protocol that works: a path becomes a pyarrow file system and a path in it."""
 
-import os
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -55,10 +55,9 @@ def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
     try:
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)
-        os.replace(temporary, inner)
+        Path(temporary).replace(inner)
     finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def require_access(path: str, options: StorageOptions) -> None:

@@ -7,7 +7,7 @@ LONGEST_PART = 200
 
 
 def path_part(name: str) -> str:
-    """Only letters, digits, _ and - stay; a name too long for a file system keeps its beginning, and a hash for the rest."""
+    """Only letters, digits, _ and - stay; of a name too long for a file system its beginning and a hash of all."""
     encoded = quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
     if len(encoded) <= LONGEST_PART:
         return encoded
