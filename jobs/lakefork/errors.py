@@ -3,11 +3,19 @@
 from typing import Any
 
 
+def one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 class LakeforkError(Exception):
     """Something the reader can act on; the message names the thing and the way out."""
 
     code = "error"
     retryable = False
+
+    def __str__(self) -> str:
+        """One printable line, whatever names and values are in it."""
+        return one_line(super().__str__())
 
 
 class InvalidInputError(LakeforkError):
@@ -45,6 +53,13 @@ class LimitError(LakeforkError):
     code = "limit_exceeded"
 
 
+class DatabaseError(LakeforkError):
+    """Postgres could not do it, for a reason that lies there; trying again can succeed."""
+
+    code = "database"
+    retryable = True
+
+
 class SetupError(LakeforkError):
     """The machine or the configuration lacks something."""
 
@@ -80,7 +95,7 @@ class JobFailedError(LakeforkError):
         self.result = result
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return one_line(str(self.args[0]))
 
 
 # The SQLSTATEs of the functions in schema/functions.

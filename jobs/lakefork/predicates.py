@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from lakefork.column_types import ColumnType
+from lakefork.errors import InvalidInputError
 from lakefork.tables import Column
 
 
@@ -45,9 +46,20 @@ def is_exact(value: Any, kind: ColumnType) -> bool:
         return False  # rounding is DuckDB's business
     if type(value) is datetime.datetime:
         return kind.name == ("timestamp" if value.tzinfo is None else "timestamptz")
-    if type(value) is str and "\0" in value:
+    if type(value) is str and not is_storable(value):
         return False
     return type(value) is _PYTHON_TYPES.get(kind.name)
+
+
+def is_storable(text: str) -> bool:
+    """Whether Postgres can hold a text."""
+    if "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def postgres_literal(value: Any, kind: ColumnType) -> str:
@@ -61,11 +73,15 @@ def postgres_array(values: Iterable[Any], kind: ColumnType) -> str:
 
 
 def duckdb_literal(value: Any, kind: ColumnType) -> str:
+    if value is None:
+        return f"CAST(NULL AS {kind.duckdb})"
     text = "".join(f"\\x{byte:02x}" for byte in value) if isinstance(value, bytes) else text_of(value)
     return f"CAST({quoted(text)} AS {kind.duckdb})"
 
 
 def quoted(text: str) -> str:
+    if not is_storable(text):
+        raise InvalidInputError("text cannot hold the character NUL or half of a surrogate pair")
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -92,7 +92,7 @@ BEGIN
     ORDER BY f.data_file_id;
 END $$;
 
--- The location of a table that another table has already, in any catalog.
+-- The table, of any catalog, whose location is, lies within or holds a location.
 CREATE FUNCTION lakefork.location_in_use(p_location text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('%s.%s of catalog %s', s.schema_name, t.table_name, c.catalog_name)
@@ -100,6 +100,7 @@ LANGUAGE sql STABLE AS $$
     JOIN public.ducklake_table t ON t.catalog_id = g.catalog_id AND t.table_id = g.object_id AND t.end_snapshot IS NULL
     JOIN public.ducklake_schema s ON s.catalog_id = g.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
     JOIN public.ducklake_catalog c ON c.catalog_id = g.catalog_id AND c.end_snapshot IS NULL
-    WHERE g.key = 'location' AND g.value = p_location AND g.end_snapshot IS NULL
+    WHERE g.key = 'location' AND g.end_snapshot IS NULL
+      AND (g.value = p_location OR starts_with(g.value, p_location || '/') OR starts_with(p_location, g.value || '/'))
     LIMIT 1
 $$;

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "seqid": {"errors"},
     "column_types": {"errors"},
     "tables": {"errors", "column_types"},
-    "predicates": {"column_types", "tables"},
+    "predicates": {"column_types", "errors", "tables"},
     "catalog": BASE,
     "hot": BASE,
     "storage": BASE,

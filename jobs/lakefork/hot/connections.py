@@ -3,11 +3,19 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
+import adbc_driver_postgresql
 import pyarrow as pa
+from adbc_driver_manager import (
+    INGEST_OPTION_MODE,
+    INGEST_OPTION_MODE_APPEND,
+    INGEST_OPTION_TARGET_TABLE,
+    AdbcConnection,
+    AdbcStatement,
+    StatementOptions,
+)
 from adbc_driver_manager import Error as AdbcError
+from adbc_driver_manager._reader import AdbcRecordBatchReader
 from psycopg.conninfo import make_conninfo
 
 from lakefork.errors import (
@@ -39,24 +47,39 @@ class ArrowConnection:
             f"-c default_transaction_isolation={isolation} "
             f"-c default_transaction_read_only={'on' if read_only else 'off'}"
         )
+        # Not the driver's DB-API, whose import takes a second (pandas), and which adds a layer to each call.
         try:
-            self._connection = adbc.connect(make_conninfo(dsn, options=options, application_name="lakefork"))
+            self._database = adbc_driver_postgresql.connect(
+                make_conninfo(dsn, options=options, application_name="lakefork")
+            )
+            self._connection = AdbcConnection(self._database)
         except AdbcError as error:
             raise SetupError(f"cannot connect to Postgres: {_said(error)}") from None
+        self._connection.set_autocommit(False)
 
     def query(self, sql: str) -> pa.Table:
-        with domain_errors(), self._connection.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetch_arrow_table()
+        with domain_errors(), AdbcStatement(self._connection) as statement:
+            statement.set_sql_query(sql)
+            stream, _ = statement.execute_query()
+            return AdbcRecordBatchReader._import_from_c(stream.address).read_all()  # its errors keep their SQLSTATE
 
     def execute(self, sql: str) -> None:
-        with domain_errors(), self._connection.cursor() as cursor:
-            cursor.execute(sql)
+        with domain_errors(), AdbcStatement(self._connection) as statement:
+            statement.set_sql_query(sql)
+            statement.execute_update()
 
-    def copy_in(self, schema: str, table: str, rows: Any) -> None:
+    def copy_in(self, schema: str, table: str, rows: pa.Table) -> None:
         """Appends Arrow rows with one binary COPY; their columns name the table's."""
-        with domain_errors(), self._connection.cursor() as cursor:
-            cursor.adbc_ingest(table, rows, mode="append", db_schema_name=schema)
+        with domain_errors(), AdbcStatement(self._connection) as statement:
+            statement.set_options(
+                **{
+                    INGEST_OPTION_TARGET_TABLE: table,
+                    INGEST_OPTION_MODE: INGEST_OPTION_MODE_APPEND,
+                    StatementOptions.INGEST_TARGET_DB_SCHEMA.value: schema,
+                }
+            )
+            statement.bind_stream(rows.to_reader())
+            statement.execute_update()
 
     @contextmanager
     def transaction(self) -> Iterator["ArrowConnection"]:
@@ -70,6 +93,7 @@ class ArrowConnection:
 
     def close(self) -> None:
         self._connection.close()
+        self._database.close()
 
 
 class ArrowPool:

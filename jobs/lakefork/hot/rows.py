@@ -54,12 +54,27 @@ def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: 
     for name in names:
         if keys[name].null_count:
             raise InvalidInputError(f"{definition}: the key column {name} cannot be NULL")
-    if keys.num_rows > 1 and len(keys.group_by(names).aggregate([])) < keys.num_rows:
+    if not are_unique(keys):
         raise ConflictError(
-            f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys, names))}"
+            f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys))}"
         )
     if existing is not None and existing.num_rows:
         raise ConflictError(f"{definition}: a row with this key exists already{_example(definition, existing)}")
+
+
+def are_unique(keys: pa.Table) -> bool:
+    keys = _groupable(keys)
+    distinct = int(keys.group_by(keys.column_names).aggregate([]).num_rows)
+    return bool(distinct == keys.num_rows)
+
+
+def _groupable(keys: pa.Table) -> pa.Table:
+    """Arrow cannot group by extension types such as UUID, but by what they are stored as; names are not paths to it."""
+    keys = keys.rename_columns([f"k{place}" for place in range(keys.num_columns)])
+    for place, field in enumerate(keys.schema):
+        if isinstance(field.type, pa.BaseExtensionType):
+            keys = keys.set_column(place, field.name, keys.column(place).cast(field.type.storage_type))
+    return keys
 
 
 def lock_rows(
@@ -76,9 +91,11 @@ def guard_write(connection: ArrowConnection, definition: TableDefinition, user_i
 
 
 def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:
-    """The newest version in this table of each of the keys that it has."""
+    """The newest version in this table of each of the keys that it has; keys in the order of the key's columns."""
     key = hot.definition.key
-    wanted = ", ".join(postgres_array(keys[column.name].to_pylist(), column.type) for column in key)
+    wanted = ", ".join(
+        postgres_array(values.to_pylist(), column.type) for column, values in zip(key, keys.columns, strict=True)
+    )
     names = ", ".join(f"k{column.column_id}" for column in key)
     same = " AND ".join(f"h.{hot_column(column)} = k.k{column.column_id}" for column in key)
     return connection.query(
@@ -144,9 +161,12 @@ def _storage(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     return values
 
 
-def _repeated(keys: pa.Table, names: list[str]) -> pa.Table:
-    counts = keys.group_by(names).aggregate([(names[0], "count")])
-    return counts.filter(pc.greater(counts[f"{names[0]}_count"], 1))
+def _repeated(keys: pa.Table) -> pa.Table:
+    """One of the keys that are there more than once."""
+    grouped = _groupable(keys)
+    counts = grouped.group_by(grouped.column_names).aggregate([("k0", "count")])
+    repeated = counts.filter(pc.greater(counts["k0_count"], 1)).select(grouped.column_names)
+    return repeated.rename_columns(keys.column_names)
 
 
 def _example(definition: TableDefinition, rows: pa.Table) -> str:

@@ -48,6 +48,7 @@ from lakefork.storage.paths import path_part
 from lakefork.tables import FIRST_COLUMN_ID, SYSTEM_COLUMN_ORDER, USER_ID, Column, TableDefinition, system_columns
 
 LOCK_SECONDS = 10
+MOST_COLUMNS, MOST_KEY_COLUMNS = 1_000, 16  # Postgres can hold 1,600 columns and index 32
 _SQL = load(__package__)
 _log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Definer:
             definition = self._definition(session, statement)
             if definition.kind == "STREAM":
                 raise InvalidInputError(f"{definition} is a STREAM table: its schema cannot be altered")
-            columns = altered_columns(definition, statement.actions, self._with_default)
+            columns = _not_too_many(str(definition), altered_columns(definition, statement.actions, self._with_default))
             if not columns:
                 raise InvalidInputError(f"{definition}: a table needs at least one column")
             changes = Changes()
@@ -208,7 +209,7 @@ class Definer:
             )
             columns[given.name.lower()] = column
             next_id += ids_of(column)
-        return tuple(columns.values())
+        return _not_too_many(table, tuple(columns.values()))
 
     def _with_default(self, given: ColumnDefinition, column: Column) -> Column:
         """A constant is kept as text; an expression as it is, and what it gives now for rows that exist."""
@@ -218,7 +219,10 @@ class Definer:
         kind = column.type.duckdb
         sql = given.default.sql(dialect="duckdb")
         with self._resources.duck.locked() as cursor:
-            value = cursor.query(f"SELECT CAST(CAST({sql} AS {kind}) AS VARCHAR) AS value")["value"][0].as_py()
+            values = cursor.query(f"SELECT CAST(CAST({sql} AS {kind}) AS VARCHAR) AS value")["value"].to_pylist()
+        if len(values) != 1:
+            raise InvalidInputError(f"the DEFAULT of column {given.name} must be one value, not {len(values)}: {sql}")
+        value = values[0]
         is_constant = constant(given.default)[0] or not any(given.default.find_all(exp.Func))
         if value is None:
             return column
@@ -307,6 +311,12 @@ def _check_name(what: str, name: str) -> None:
         raise InvalidInputError(f"a {what} name has 1 to 200 characters")
 
 
+def _not_too_many(table: str, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    if len(columns) > MOST_COLUMNS:
+        raise InvalidInputError(f"{table}: a table has at most {MOST_COLUMNS} columns")
+    return columns
+
+
 def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, ...]) -> None:
     table = statement.name
     if kind is TableKind.STREAM:
@@ -315,6 +325,8 @@ def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, .
         return
     if not statement.primary_key:
         raise InvalidInputError(f"{table}: a {kind} table needs a PRIMARY KEY, for example id BIGINT PRIMARY KEY")
+    if len(statement.primary_key) > MOST_KEY_COLUMNS:
+        raise InvalidInputError(f"{table}: a key has at most {MOST_KEY_COLUMNS} columns")
     for name in statement.primary_key:
         column = next(c for c in columns if c.name.lower() == name.lower())
         if column.type.element or column.type.name in ("float32", "float64", "json"):
@@ -483,5 +495,6 @@ def _refuse_foreign_location(connection: Connection, catalog: Catalog, location:
     if row and row["used_by"]:
         raise ConflictError(f"LOCATION {location!r} belongs to table {row['used_by']}")
     other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
-    if other and other["catalog_id"] != catalog.catalog_id:
-        raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of another catalog")
+    if other:
+        whose = "the catalog: leave LOCATION out" if other["catalog_id"] == catalog.catalog_id else "another catalog"
+        raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of {whose}")

@@ -14,6 +14,7 @@ from lakefork.sql.statements import TableName
 Item = TypeVar("Item")
 
 MAX_REREAD = 100_000
+MAX_TERMS = 1_000
 
 QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES})
 SIMPLE_VALUES: dict[TokenType, Callable[[str], exp.Expression]] = {
@@ -93,13 +94,18 @@ class QueryParser(DuckDBParser):
         """A tree that was read without recursion, as 1-1+1-1…, would still break every recursion over it."""
         if self._tokens_size <= MAX_DEPTH:
             return
-        stack = [(tree, 1) for tree in self.trees]
+        stack = [(tree, 1, 1) for tree in self.trees]
         while stack:
-            node, depth = stack.pop()
+            node, depth, terms = stack.pop()
             if depth > 2 * MAX_DEPTH:
                 self.fail("the statement is nested too deeply", self._tokens[0])
+            if terms > MAX_TERMS:  # DuckDB 1.5 does not survive 10,000
+                self.fail(f"more than {MAX_TERMS} conditions in a row; use IN (…) or a join", self._tokens[0])
             chained = type(node) if isinstance(node, CHAINS) else None
-            stack.extend((child, depth if type(child) is chained else depth + 1) for child in node.iter_expressions())
+            counted = isinstance(node, exp.Connector)
+            for child in node.iter_expressions():
+                same = type(child) is chained
+                stack.append((child, depth if same else depth + 1, terms + 1 if same and counted else 1))
 
     def word(self) -> str:
         """The current token as a keyword; empty where it is none."""

@@ -25,6 +25,7 @@ class Duck:
         for name, value in _LOCKED.items():
             self._locked.execute(f"SET {name} = {value}")
         self._timeout = timeout_seconds
+        self._max_bytes = memory_mb << 20
 
     @contextmanager
     def reader(self) -> Iterator["Cursor"]:
@@ -42,7 +43,7 @@ class Duck:
     def _cursor(self, database: duckdb.DuckDBPyConnection) -> Iterator["Cursor"]:
         connection = database.cursor()
         try:
-            yield Cursor(connection, self._timeout)
+            yield Cursor(connection, self._timeout, self._max_bytes)
         finally:
             connection.close()
 
@@ -54,45 +55,87 @@ class Duck:
 class Cursor:
     """A connection of its own: what is registered here is seen here only."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, timeout_seconds: float) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, timeout_seconds: float, max_bytes: int) -> None:
         self._connection = connection
+        self._max_bytes = max_bytes
         self._timeout = timeout_seconds
 
     def register(self, relations: Mapping[str, Any]) -> None:
         for name, relation in relations.items():
             self._connection.register(name, relation)
 
-    def query(self, sql: str, *, max_rows: int | None = None) -> pa.Table:
+    def query(self, sql: str, *, max_rows: int | None = None, setting: str = "sql.max_rows") -> pa.Table:
         timer = threading.Timer(self._timeout, self._connection.interrupt)
         timer.start()
         try:
             found = self._connection.execute(sql)
-            return found.to_arrow_table() if max_rows is None else _limited(found, max_rows)
+            return _plain(
+                found.to_arrow_table() if max_rows is None else _limited(found, max_rows, self._max_bytes, setting)
+            )
         except duckdb.Error as error:
             raise domain_error(error) from error
+        except (pa.ArrowException, OSError) as error:  # what goes wrong after the first rows comes through Arrow
+            raise domain_error(error) from error
+        except UnicodeEncodeError:
+            raise InvalidInputError("the text has half of a surrogate pair") from None
         finally:
             timer.cancel()
 
 
-def _limited(found: duckdb.DuckDBPyConnection, max_rows: int) -> pa.Table:
+def _limited(found: duckdb.DuckDBPyConnection, max_rows: int, max_bytes: int, setting: str) -> pa.Table:
     reader = found.to_arrow_reader(10_000)
     batches = []
-    rows = 0
+    rows = size = 0
     for batch in reader:
         rows += batch.num_rows
+        size += batch.nbytes
+        if size > max_bytes:
+            raise LimitError("the answer needs more memory than it may have (setting sql.memory_mb)")
         if rows > max_rows:
-            raise LimitError(f"the answer has more than {max_rows} rows: add LIMIT, or raise the setting sql.max_rows")
+            raise LimitError(f"there are more than {max_rows} rows: add LIMIT, or raise the setting {setting}")
         batches.append(batch)
     return pa.Table.from_batches(batches, schema=reader.schema)
 
 
-def domain_error(error: duckdb.Error) -> LakeforkError:
+def _plain(table: pa.Table) -> pa.Table:
+    """DuckDB's own types as ones that everybody reads: booleans, and whole numbers of 128 bits (sums are)."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if isinstance(field.type, pa.Bool8Type):
+            table = table.set_column(place, field.name, column.cast(pa.bool_()))
+        elif isinstance(field.type, pa.OpaqueType) and field.type.type_name in ("hugeint", "uhugeint"):
+            table = table.set_column(place, field.name, _whole_numbers(column, field.type.type_name))
+        elif isinstance(field.type, pa.OpaqueType):
+            table = table.set_column(place, field.name, as_text(column))
+    return table
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that others cannot read, as DuckDB writes them."""
+    with duckdb.connect(":memory:") as connection:
+        connection.register("shown", pa.table({"value": column}))
+        return connection.execute("SELECT CAST(value AS VARCHAR) AS value FROM shown").to_arrow_table()["value"]
+
+
+def _whole_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+    signed = kind == "hugeint"
+    values = [
+        None if value is None else int.from_bytes(value, "little", signed=signed)
+        for value in column.cast(pa.binary(16)).to_pylist()
+    ]
+    try:
+        return pa.chunked_array([pa.array(values, pa.int64())])
+    except OverflowError:
+        return pa.chunked_array([pa.array([None if one is None else str(one) for one in values], pa.string())])
+
+
+def domain_error(error: Exception) -> LakeforkError:
     """DuckDB's first line is made for people; the rest is an excerpt of SQL that the user did not write."""
     line = str(error).split("\n", 1)[0]
     said = line.split("Error: ", 1)[-1]
-    if isinstance(error, duckdb.InterruptException):
+    if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in line:
         return LimitError("the statement took too long and was stopped (setting sql.statement_timeout_seconds)")
-    if isinstance(error, duckdb.OutOfMemoryException):
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in line:
         return LimitError("the statement needs more memory than it may have (setting sql.memory_mb)")
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         return LakeforkError(f"the query engine failed: {said}")

@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import psycopg
 import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.errors import InvalidInputError, LakeforkError
+from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, PermissionDeniedError
 from lakefork.settings import Settings
 from lakefork.sql import statements as st
 from lakefork.sql.ddl import Definer
-from lakefork.sql.expressions import bind
+from lakefork.sql.expressions import bind, highest_parameter
 from lakefork.sql.grammar import parse
 from lakefork.sql.quick_insert import QuickInserter
 from lakefork.sql.resources import Resources
@@ -66,24 +68,34 @@ class Engine:
         """Like execute, but tells what was done before an error."""
         results: list[Result] = []
         try:
-            for statement in parsed(text):
+            statements = parsed(text)
+            if parameters:
+                refuse_unused(statements, len(parameters))
+            for statement in statements:
                 results.append(self._execute(session, statement, parameters))
         except LakeforkError as error:
             return Outcome(results, error)
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError) as error:
+            return Outcome(results, InvalidInputError(str(error).splitlines()[0]))
+        except (psycopg.Error, AdbcError) as error:
+            return Outcome(results, DatabaseError(f"Postgres: {str(error).splitlines()[0]}"))
         return Outcome(results)
 
     def load(self, session: Session, table: str, rows: pa.Table, *, as_user: str | None = None) -> int:
         """Appends many rows at once; their columns are those of the table, by name."""
-        (statement,) = parsed(f"DESCRIBE TABLE {table}")
-        assert isinstance(statement, st.DescribeTable)  # noqa: S101 - the grammar has no other answer
+        statement, *others = parsed(f"DESCRIBE TABLE {table}")
+        if others or not isinstance(statement, st.DescribeTable):
+            raise InvalidInputError(f"{table} is not the name of a table")
         return self._writer.load(session, statement.name, rows, as_user)
 
     def role_of(self, catalog: str, user: str) -> Role:
         """What system.users says; user, if it does not know them."""
         with self._resources.catalog.connection() as connection:
             row = connection.execute(
-                "SELECT role FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)
+                "SELECT role, deleted_at FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)
             ).fetchone()
+        if row and row["deleted_at"]:
+            raise PermissionDeniedError(f"user {user!r} was deleted")
         return Role.named(row["role"]) if row else Role.USER
 
     def rewrite_schemas(self, session: Session) -> int:
@@ -144,14 +156,14 @@ class Engine:
             return Rows(statement.text, cursor.query(prepared.sql, max_rows=resources.settings.max_rows))
 
     def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:
-        """What would be read, and why not more."""
+        """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
         resources = self._resources
         with resources.readers.transaction() as connection:
             reader = Reader(connection, resources.duck, resources.lookup, session)
             prepared = reader.prepare(bind(statement.query, parameters, session))
         rows = [
             (
-                table, scanned.hot_versions, scanned.batches, scanned.batches_read,
+                table, *(scanned.counts if wanted.row_filter is None else (None, None, None)),
                 ", ".join(str(one) for one in wanted.predicates) or None,
                 wanted.row_filter, scanned.rows.num_rows,
             )
@@ -184,6 +196,13 @@ class Engine:
 @functools.lru_cache(maxsize=KEPT_TEXTS)
 def _short_text(text: str) -> tuple[st.Statement, ...]:
     return tuple(parse(text))
+
+
+def refuse_unused(statements: Sequence[st.Statement], count: int) -> None:
+    """More values than parameters are a mistake that would go unnoticed."""
+    highest = max((highest_parameter(vars(statement)) for statement in statements), default=0)
+    if count > highest:
+        raise InvalidInputError(f"{count} parameters were given, and the text uses {highest}")
 
 
 def parsed(text: str) -> Sequence[st.Statement]:

@@ -9,10 +9,14 @@ from typing import Any
 
 from sqlglot import exp
 
-from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.errors import InvalidInputError, LimitError, PermissionDeniedError
 from lakefork.predicates import text_of
 from lakefork.sql.session import Session
 
+MOST_DIGITS = 40
+MOST_REPEATED = 10_000_000
+# DuckDB computes these for constants in one go, whatever its limit of memory, and cannot be interrupted then.
+_MULTIPLIERS = {"range", "generate_series", "repeat", "lpad", "rpad", "pad", "list_resize", "array_resize"}
 TABLE_FUNCTIONS = {"unnest", "range", "generate_series", "generateseries", "explode", "json_each", "json_tree"}
 _FORBIDDEN_FUNCTIONS = {
     "current_setting", "getenv", "getvariable", "query", "query_table", "glob", "which_secret", "nextval", "currval",
@@ -51,6 +55,15 @@ def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> e
     return expression.transform(filled)
 
 
+def highest_parameter(value: Any) -> int:
+    """The number of the last parameter in expressions, wherever they are within tuples and mappings."""
+    if isinstance(value, exp.Expr):
+        return max((int(node.name) for node in value.find_all(exp.Placeholder)), default=0)
+    if isinstance(value, Mapping):
+        return max(map(highest_parameter, value.values()), default=0)
+    return max(map(highest_parameter, value), default=0) if isinstance(value, tuple) else 0
+
+
 def _value(parameters: Sequence[Any], position: int) -> Any:
     if not 0 <= position < len(parameters):
         raise InvalidInputError(f"there is no value for parameter {position + 1}: {len(parameters)} were given")
@@ -59,22 +72,32 @@ def _value(parameters: Sequence[Any], position: int) -> Any:
 
 def literal(value: Any) -> exp.Expr:
     """A Python value as an expression."""
+    try:
+        return _literal(value)
+    except (RecursionError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"a parameter cannot be used: {error}") from None
+
+
+def _literal(value: Any) -> exp.Expr:
     if value is None:
         return exp.null()
     if isinstance(value, bool):
         return exp.true() if value else exp.false()
     if isinstance(value, int):
+        if abs(value) >= 10**MOST_DIGITS:
+            raise InvalidInputError(f"a parameter has more than {MOST_DIGITS} digits")
         return _signed(str(abs(value)), negative=value < 0)
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise InvalidInputError(f"a parameter cannot be the decimal {value}")
         return _signed(format(value.copy_abs(), "f"), negative=value.is_signed())
     if isinstance(value, str):
+        value.encode()  # half of a surrogate pair cannot be sent
         return exp.Literal.string(value)
     if isinstance(value, Mapping):
         return _cast(json.dumps(value), "JSON")
     if isinstance(value, list | tuple):
-        return exp.Array(expressions=[literal(one) for one in value])
+        return exp.Array(expressions=[_literal(one) for one in value])
     if isinstance(value, bytes):
         return _cast("".join(f"\\x{byte:02X}" for byte in value), "BLOB")
     for kind, name in _CASTS:
@@ -113,8 +136,14 @@ def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
     if isinstance(expression, exp.Literal):
         if expression.is_string:
             return True, str(expression.this)
-        return (True, int(expression.this)) if str(expression.this).isdecimal() else (False, None)
+        digits = str(expression.this)
+        return (True, int(digits)) if digits.isdecimal() and len(digits) <= MOST_DIGITS else (False, None)
     return False, None
+
+
+def _is_large(node: exp.Expr) -> bool:
+    known, value = constant(node)
+    return not node.is_string and (not known or int(value) > MOST_REPEATED)
 
 
 def refuse_what_reaches_out(expression: exp.Expr) -> None:
@@ -123,3 +152,8 @@ def refuse_what_reaches_out(expression: exp.Expr) -> None:
         name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
         if name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES):
             raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
+        as_value = not isinstance(function.parent, exp.Table)
+        if name in _MULTIPLIERS and as_value and any(_is_large(node) for node in function.find_all(exp.Literal)):
+            raise LimitError(
+                f"the statement needs too much memory: {name} may make up to {MOST_REPEATED} values at once"
+            )

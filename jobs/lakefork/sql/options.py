@@ -77,9 +77,11 @@ def check_location(kind: TableKind, path: str) -> str:
         raise InvalidInputError(f"LOCATION {path!r}: {USER_VARIABLE} makes sense for USER tables only")
     if path.count(USER_VARIABLE) > 1:
         raise InvalidInputError(f"LOCATION {path!r}: {USER_VARIABLE} can stand there once")
-    if not cleaned.startswith(("/", "s3://")) or any(part in (".", "..") for part in path.split("/")):
-        raise InvalidInputError(f"LOCATION {path!r} must be absolute (/… or s3://…), without . or .. as a part")
-    return path.rstrip("/")
+    scheme = "s3://" if path.startswith("s3://") else "/"
+    parts = [part for part in path.removeprefix(scheme).split("/") if part]
+    if not path.startswith(scheme) or not parts or {".", ".."} & set(parts) or (scheme == "s3://" and "$" in parts[0]):
+        raise InvalidInputError(f"LOCATION {path!r} must be absolute (/… or s3://bucket/…), without . or .. as a part")
+    return scheme + "/".join(parts)
 
 
 def static_part(location: str) -> str:

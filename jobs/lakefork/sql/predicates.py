@@ -26,6 +26,26 @@ def predicates_of(definition: TableDefinition, select: exp.Expr, name: str) -> I
         yield from conjuncts(definition, where.this, name, alone=alone)
 
 
+def asks_for_changes(select: exp.Expr, name: str) -> bool:
+    """Whether a WHERE has a part `_seq > …`, whatever it is compared with."""
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None:
+        return False
+    condition = where.this.unnest()
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        part = part.unnest()
+        later = (
+            part.left
+            if isinstance(part, exp.GT | exp.GTE)
+            else part.right
+            if isinstance(part, exp.LT | exp.LTE)
+            else None
+        )
+        if isinstance(later, exp.Column) and later.name.lower() == SEQ and later.table.lower() in ("", name.lower()):
+            return True
+    return False
+
+
 def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str | None) -> pa.Table | None:
     """The keys of all rows that can satisfy a condition, if it names them; None: they must be looked for."""
     if where is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import ClassVar
 
 from sqlglot.dialects.duckdb import DuckDB
@@ -104,6 +105,7 @@ def read(text: str) -> list[list[Token]]:
     statements = [chunk for chunk in chunks if chunk]
     for chunk in statements:
         _check_brackets(chunk, text)
+        _check_methods(chunk)
         _check_commas(chunk, text)
     return statements
 
@@ -141,6 +143,13 @@ def _check_brackets(tokens: Sequence[Token], text: str) -> None:
             raise PlacedError(f"{show(token, text)} does not close an open bracket", token.start)
     if stack:
         raise PlacedError(f"{show(stack[-1], text)} is never closed", stack[-1].start)
+
+
+def _check_methods(tokens: Sequence[Token]) -> None:
+    # sqlglot takes the time of the square of their number for a().b().c()…
+    calls = [token for token, after in pairwise(tokens) if token.token_type in CLOSING and after.text == "."]
+    if len(calls) > MAX_DEPTH:
+        raise PlacedError(f"more than {MAX_DEPTH} calls with a dot", calls[MAX_DEPTH].start)
 
 
 def _check_commas(tokens: Sequence[Token], text: str) -> None:

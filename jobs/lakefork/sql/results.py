@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefork.sql.duck import as_text
+
 EXACT_IN_JSON = 2**53
 
 
@@ -28,11 +30,27 @@ class Rows:
 
     @cached_property
     def rows(self) -> list[tuple[Any, ...]]:
-        return list(zip(*(column.to_pylist() for column in self.table.columns), strict=True))
+        return list(zip(*(_values(column) for column in self.table.columns), strict=True))
 
     def as_json(self) -> dict[str, Any]:
         rows = [[json_value(value) for value in row] for row in self.rows]
         return {"statement": self.statement, "columns": self.columns, "rows": rows, "row_count": len(rows)}
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """As Python values; what Python cannot hold, such as infinite dates, as text."""
+    try:
+        return _moments(column) if pa.types.is_timestamp(column.type) else list(column.to_pylist())
+    except (OverflowError, ValueError, pa.ArrowException):
+        return list(as_text(column).to_pylist())
+
+
+def _moments(column: pa.ChunkedArray) -> list[datetime.datetime | None]:
+    """Without Arrow's own conversion, which imports pandas for a second or two."""
+    zone = column.type.tz and datetime.UTC
+    start = datetime.datetime(1970, 1, 1, tzinfo=zone)
+    numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return [None if one is None else start + datetime.timedelta(microseconds=one) for one in numbers]
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,8 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        if value.utcoffset():
+            return value.isoformat()
         return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat() + "Z"
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()

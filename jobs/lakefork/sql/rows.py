@@ -16,7 +16,11 @@ from lakefork.sql.duck import Duck
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
 
 GENERATED_KEYS = ("int64", "uuid")
-_YEARS = (datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999))
+DAY = 86_400_000_000  # microseconds
+YEARS = tuple(
+    (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
+    for moment in (datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999))
+)
 
 
 def target_columns(definition: TableDefinition, names: Sequence[str]) -> tuple[Column, ...]:
@@ -99,27 +103,35 @@ def check_values(definition: TableDefinition, rows: pa.Table) -> None:
         values = rows[column.name]
         if not column.nullable and values.null_count:
             raise InvalidInputError(f"{definition}: column {column.name} cannot be NULL")
-        if column.type.name in ("varchar", "json") and _holds_nul(values.cast(pa.string())):
-            raise InvalidInputError(f"{definition}: column {column.name} cannot hold the character NUL (0)")
-        if column.type.name in ("date", "timestamp", "timestamptz"):
-            _check_years(definition, column, values)
+        kind = column.type.element or column.type
+        if kind.name in _CHECKS:
+            elements = pc.list_flatten(values) if column.type.element else values
+            if problem := _CHECKS[kind.name](elements):
+                raise InvalidInputError(f"{definition}: column {column.name} {problem}")
 
 
-def _holds_nul(values: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.match_substring(values, "\0")).as_py())
+def _nul(values: pa.ChunkedArray) -> str | None:
+    found = pc.any(pc.match_substring(values.cast(pa.string()), "\0")).as_py()
+    return "cannot hold the character NUL (0)" if found else None
 
 
-def _check_years(definition: TableDefinition, column: Column, values: pa.ChunkedArray) -> None:
-    number = pa.int32() if column.type.name == "date" else pa.int64()
-    low, high = pc.min_max(values.cast(number)).values()
-    if low.as_py() is None:
-        return
-    first, last = (pa.scalar(year.replace(tzinfo=datetime.UTC), pa.timestamp("us", "UTC")) for year in _YEARS)
-    bounds = [one.cast(pa.timestamp("us")).cast(pa.int64()).as_py() for one in (first, last)]
-    if column.type.name == "date":
-        bounds = [bound // 86_400_000_000 for bound in bounds]
-    if low.as_py() < bounds[0] or high.as_py() > bounds[1]:
-        raise InvalidInputError(f"{definition}: column {column.name} holds years 1 to 9999 only")
+def _outside(values: pa.ChunkedArray, number: pa.DataType, first: int, last: int) -> bool:
+    low, high = (bound.as_py() for bound in pc.min_max(values.cast(number)).values())
+    return low is not None and (low < first or high > last)
+
+
+def _years(values: pa.ChunkedArray) -> str | None:
+    is_date = pa.types.is_date32(values.type)
+    first, last = (bound // DAY if is_date else bound for bound in YEARS)
+    outside = _outside(values, pa.int32() if is_date else pa.int64(), first, last)
+    return "holds years 1 to 9999 only" if outside else None
+
+
+def _hours(values: pa.ChunkedArray) -> str | None:
+    return "holds times before 24:00 only" if _outside(values, pa.int64(), 0, DAY - 1) else None
+
+
+_CHECKS = {"varchar": _nul, "json": _nul, "date": _years, "timestamp": _years, "timestamptz": _years, "time": _hours}
 
 
 def check_row_filter(duck: Duck, definition: TableDefinition, row_filter: str | None, rows: pa.Table) -> None:

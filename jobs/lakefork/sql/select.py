@@ -1,5 +1,6 @@
 """SELECT: finds the tables of a query, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
 
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,19 +12,21 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
+from lakefork.predicates import quoted
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import TABLE_FUNCTIONS, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
 from lakefork.sql.lookup import Lookup, namespace_of
 from lakefork.sql.permissions import read_access
-from lakefork.sql.predicates import predicates_of
+from lakefork.sql.predicates import asks_for_changes, predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
 from lakefork.sql.versions import Scanned, Wanted, read_latest
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
+RELATION = f"relation_{secrets.token_hex(8)}"  # no text can name it
 SHIFT = NODE_BITS + SEQUENCE_BITS
 _HIDDEN = (UPDATED, USER_ID)  # there for those who name them, not part of *
 
@@ -76,24 +79,31 @@ class Reader:
         relations: dict[str, Any] = dict(given or {})
         scans = []
         for place, use in enumerate(uses):
-            name = f"relation_{place}"
+            name = f"{RELATION}_{place}"
             if _is_system(use.node):
                 relations[name] = read_system_table(self._connection, self._session, self._lookup, table_name(use.node))
             else:
                 wanted = self._wanted(use, mentioned)
                 scanned = read_latest(self._connection, self._duck, wanted)
-                relations[name] = _exposed(scanned.rows, mentioned)
+                relations[name] = exposed(scanned.rows, mentioned.names)
                 scans.append((str(wanted.table.definition), wanted, scanned))
                 _hide_from_star(use, [column for column in _HIDDEN if column in relations[name].column_names])
             _replace(use.node, name)
         _drop_namespaces(query)
         return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans))
 
-    def run(self, query: exp.Expr, *, max_rows: int | None, given: Mapping[str, Any] | None = None) -> pa.Table:
+    def run(
+        self,
+        query: exp.Expr,
+        *,
+        max_rows: int | None,
+        setting: str = "sql.max_rows",
+        given: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
         prepared = self.prepare(query, given)
         with self._duck.locked() as cursor:
             cursor.register(prepared.relations)
-            return cursor.query(prepared.sql, max_rows=max_rows)
+            return cursor.query(prepared.sql, max_rows=max_rows, setting=setting)
 
     def _wanted(self, use: Use, mentioned: Mentioned) -> Wanted:
         snapshot = self._snapshot(use.node)
@@ -110,7 +120,7 @@ class Reader:
             column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns
         )
         predicates = tuple(predicates_of(definition, use.select, use.node.alias_or_name))
-        deleted_too = _names_deleted(use) or any(one.column.name == SEQ and one.op in (">", ">=") for one in predicates)
+        deleted_too = _names_deleted(use) or asks_for_changes(use.select, use.node.alias_or_name)
         return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
 
     def _snapshot(self, node: exp.Table) -> int | None:
@@ -120,14 +130,16 @@ class Reader:
         unit, expression = travel
         with self._duck.locked() as cursor:
             kind = "BIGINT" if unit == "version" else "TIMESTAMPTZ"
-            value = cursor.query(f"SELECT CAST({expression.sql(dialect='duckdb')} AS {kind}) AS at")["at"][0].as_py()
-        if value is None:
-            raise InvalidInputError("AT needs a snapshot or a time, not NULL")
-        condition = f"snapshot_id = {value}" if unit == "version" else f"snapshot_time <= '{value.isoformat()}'"
-        found = self._connection.query(
+            sql = f"SELECT CAST(CAST({expression.sql(dialect='duckdb')} AS {kind}) AS VARCHAR) AS at"
+            found = cursor.query(sql)["at"].to_pylist()
+        if len(found) != 1 or found[0] is None:
+            raise InvalidInputError("AT needs one snapshot or one time")
+        value = found[0]
+        condition = f"snapshot_id = {value}" if unit == "version" else f"snapshot_time <= {quoted(value)}::timestamptz"
+        newest = self._connection.query(
             f"SELECT max(snapshot_id) AS snapshot FROM public.ducklake_snapshot WHERE {condition}"
         )
-        snapshot = found["snapshot"][0].as_py()
+        snapshot = newest["snapshot"][0].as_py()
         if snapshot is None:
             raise NotFoundError(f"there is no retained snapshot {'' if unit == 'version' else 'at or before '}{value}")
         return int(snapshot)
@@ -171,7 +183,14 @@ def _is_system(node: exp.Table) -> bool:
 def _mentioned(query: exp.Expr) -> Mentioned:
     stars = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
     names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
-    return Mentioned(names, stars or any(query.find_all(exp.Columns)))
+    return Mentioned(names, stars or any(query.find_all(exp.Columns)) or _names_whole_rows(query))
+
+
+def _names_whole_rows(query: exp.Expr) -> bool:
+    """A table's name as a value is its whole row, and columns renamed by an alias go by their places."""
+    tables = {table.alias_or_name.lower() for table in query.find_all(exp.Table)}
+    values = any(not column.table and column.name.lower() in tables for column in query.find_all(exp.Column))
+    return values or any(alias.args.get("columns") for alias in query.find_all(exp.TableAlias))
 
 
 def _refuse_natural_joins(query: exp.Expr) -> None:
@@ -179,12 +198,12 @@ def _refuse_natural_joins(query: exp.Expr) -> None:
         raise InvalidInputError(f"NATURAL JOIN would compare {SEQ} and {DELETED} too: write ON or USING")
 
 
-def _exposed(rows: pa.Table, mentioned: Mentioned) -> pa.Table:
+def exposed(rows: pa.Table, names: frozenset[str]) -> pa.Table:
     """With _updated, which _seq tells, where it is named; without the owner where it is not."""
-    if UPDATED in mentioned.names:
+    if UPDATED in names:
         milliseconds = pc.add(pc.shift_right(rows[SEQ], SHIFT), EPOCH_MILLISECONDS)
         rows = rows.append_column(UPDATED, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")))
-    if USER_ID in rows.column_names and USER_ID not in mentioned.names:
+    if USER_ID in rows.column_names and USER_ID not in names:
         rows = rows.drop_columns([USER_ID])
     return rows
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.predicates import is_storable
+
+LONGEST_USER_ID = 500
 
 
 class Role(IntEnum):
@@ -44,4 +47,12 @@ class Session:
     def own_user(self) -> str:
         if not self.user:
             raise InvalidInputError("this needs a user: open the session with one (--user ID), or add AS USER 'id'")
-        return self.user
+        return check_user_id(self.user)
+
+
+def check_user_id(user_id: str) -> str:
+    if not user_id or len(user_id) > LONGEST_USER_ID or not is_storable(user_id):
+        raise InvalidInputError(
+            f"a user id has 1 to {LONGEST_USER_ID} characters, without NUL and halves of surrogate pairs"
+        )
+    return user_id

@@ -5,12 +5,13 @@ from typing import Any
 
 from lakefork.cold.schema_files import manifest_path, schema_path
 from lakefork.column_types import TEXT
+from lakefork.errors import PermissionDeniedError
 from lakefork.hot.tables import HotTable
 from lakefork.predicates import postgres_literal
 from lakefork.queries import load
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.options import flush_policy_text
-from lakefork.sql.permissions import read_access
+from lakefork.sql.permissions import Access, read_access
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Rows, from_columns
 from lakefork.sql.session import Role, Session
@@ -92,7 +93,12 @@ class Shower:
         with self._resources.readers.transaction() as connection:
             found = self._resources.lookup.find(connection, session, statement.name)
             definition = found.definition
-            user_id = read_access(connection, session, definition).user_id if definition.kind != "STREAM" else None
+            access = Access(None) if definition.kind == "STREAM" else read_access(connection, session, definition)
+            if access.row_filter is not None:
+                raise PermissionDeniedError(
+                    f"permission denied: statistics of {definition} tell of rows that you may not see"
+                )
+            user_id = access.user_id
             user = "NULL" if user_id is None else postgres_literal(user_id, TEXT)
             sql = _SQL["file_totals"].format(
                 catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user

@@ -15,7 +15,7 @@ from lakefork.sql.expressions import bind, constant, refuse_what_reaches_out
 from lakefork.sql.grammar import parse_rule
 from lakefork.sql.options import check_location, static_part
 from lakefork.sql.resources import Resources
-from lakefork.sql.session import Role, Session
+from lakefork.sql.session import Role, Session, check_user_id
 from lakefork.sql.statements import Delete, Insert, TableKind, Update
 from lakefork.storage import StorageOptions, require_access
 
@@ -36,9 +36,8 @@ class SystemTable:
 
 
 def _check_user(row: Row, _: StorageOptions) -> None:
-    if not row["user_id"] or "\0" in row["user_id"]:
-        raise InvalidInputError("system.users: user_id cannot be empty")
-    Role.named(row["role"])
+    check_user_id(row["user_id"] or "")
+    row["role"] = Role.named(row["role"]).name.lower()
     for rule in row["permissions"]:
         parse_rule(rule)
 
@@ -219,6 +218,9 @@ def _pinned(table: SystemTable, where: exp.Expr | None) -> str | None:
 
 
 def _complete(table: SystemTable, row: Row) -> None:
+    for name, value in row.items():
+        if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
+            raise InvalidInputError(f"{name} cannot hold the character NUL (0)")
     for name in table.columns:
         if row.get(name) is None:
             row[name] = _DEFAULTS.get(name)

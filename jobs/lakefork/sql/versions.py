@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakefork.cold.scan import scan_sql
 from lakefork.column_types import TEXT
+from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, read_versions
 from lakefork.maintenance.pruning import Batch, batches_to_read
@@ -39,6 +40,10 @@ class Scanned:
     hot_versions: int
     batches: int
     batches_read: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.hot_versions, self.batches, self.batches_read
 
 
 def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
@@ -137,7 +142,15 @@ def resolve_latest_version(
     )
     with duck.reader() as cursor:
         cursor.register(relations)
-        return cursor.query(sql).cast(_schema(definition, columns))
+        try:
+            return cursor.query(sql).cast(_schema(definition, columns))
+        except InvalidInputError as error:
+            if wanted.row_filter is None:
+                raise
+            # What went wrong may tell of rows that the filter hides.
+            raise PermissionDeniedError(
+                f"permission denied: a rule of system.users cannot be applied to {definition}"
+            ) from error
 
 
 def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:
@@ -169,7 +182,7 @@ def _key_bounds(definition: TableDefinition, keys: pa.Table) -> tuple[Predicate,
     """Few keys are named one by one, so that bloom filters can say no; many by their range."""
     found = []
     for column in definition.key:
-        values = keys[column.name].unique().to_pylist()
+        values = list(dict.fromkeys(keys[column.name].to_pylist()))
         if len(values) <= 100:
             found.append(Predicate(column, "=", tuple(values)))
         else:
