@@ -36,6 +36,8 @@ _OTHER_ERRORS: dict[str, tuple[type[LakeforkError], str]] = {
     "57014": (LimitError, "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"),
 }
 
+COPY_ROWS = 8_192
+
 
 class ArrowConnection:
     """One connection; within transaction() all calls see and make one transaction."""
@@ -78,7 +80,8 @@ class ArrowConnection:
                     StatementOptions.INGEST_TARGET_DB_SCHEMA.value: schema,
                 }
             )
-            statement.bind_stream(rows.to_reader())
+            # In parts, so that Postgres takes in one while the next is encoded.
+            statement.bind_stream(rows.to_reader(max_chunksize=COPY_ROWS))
             statement.execute_update()
 
     @contextmanager

@@ -63,9 +63,18 @@ def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: 
 
 
 def are_unique(keys: pa.Table) -> bool:
+    if keys.num_rows < 2:
+        return True
     keys = _groupable(keys)
+    if keys.num_columns == 1 and _is_increasing(keys.column(0)):
+        return True
     distinct = int(keys.group_by(keys.column_names).aggregate([]).num_rows)
     return bool(distinct == keys.num_rows)
+
+
+def _is_increasing(values: pa.ChunkedArray) -> bool:
+    """Keys mostly come in order, and that is seen ten times as fast as that they differ."""
+    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
 
 
 def _groupable(keys: pa.Table) -> pa.Table:
@@ -82,12 +91,12 @@ def lock_rows(
 ) -> None:
     """Keeps other writers of these keys out until the transaction ends; None: all writers of this user's rows."""
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
-    connection.query(f"SELECT lakefork.lock_rows({_expected(definition)}, {_owner(user_id)}, {keys})::text")
+    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {_owner(user_id)}, {keys})")
 
 
 def guard_write(connection: ArrowConnection, definition: TableDefinition, user_id: str | None) -> None:
     """For writes that look at no keys."""
-    connection.query(f"SELECT lakefork.guard_write({_expected(definition)}, {_owner(user_id)})")
+    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {_owner(user_id)})")
 
 
 def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:

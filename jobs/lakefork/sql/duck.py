@@ -1,7 +1,9 @@
 """The two DuckDBs of an engine: one reads batches for our own SQL, the other runs users' SQL and can reach nothing."""
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +26,7 @@ class Duck:
         self._locked = duckdb.connect(":memory:", config={**_COMMON, **limits})
         for name, value in _LOCKED.items():
             self._locked.execute(f"SET {name} = {value}")
-        self._timeout = timeout_seconds
+        self._watchdog = Watchdog(timeout_seconds)
         self._max_bytes = memory_mb << 20
 
     @contextmanager
@@ -43,43 +45,79 @@ class Duck:
     def _cursor(self, database: duckdb.DuckDBPyConnection) -> Iterator["Cursor"]:
         connection = database.cursor()
         try:
-            yield Cursor(connection, self._timeout, self._max_bytes)
+            yield Cursor(connection, self._watchdog, self._max_bytes)
         finally:
             connection.close()
 
     def close(self) -> None:
+        self._watchdog.close()
         self._reader.close()
         self._locked.close()
+
+
+class Watchdog:
+    """Interrupts what takes too long: one thread for all queries, as starting one for each costs more than most."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
+        self._running: OrderedDict[object, tuple[float, Callable[[], None]]] = OrderedDict()  # oldest first
+        self._changed = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._watch, name="lakefork-watchdog", daemon=True).start()
+
+    @contextmanager
+    def watch(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        key = object()
+        with self._changed:
+            self._running[key] = time.monotonic() + self._timeout, interrupt
+            if len(self._running) == 1:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.pop(key, None)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                deadline, interrupt = next(iter(self._running.values()), (None, None))
+                left = None if deadline is None else deadline - time.monotonic()
+                if interrupt is not None and left is not None and left <= 0:
+                    interrupt()
+                    self._running.popitem(last=False)
+                else:
+                    self._changed.wait(left)
 
 
 class Cursor:
     """A connection of its own: what is registered here is seen here only."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, timeout_seconds: float, max_bytes: int) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, watchdog: Watchdog, max_bytes: int) -> None:
         self._connection = connection
         self._max_bytes = max_bytes
-        self._timeout = timeout_seconds
+        self._watchdog = watchdog
 
     def register(self, relations: Mapping[str, Any]) -> None:
         for name, relation in relations.items():
             self._connection.register(name, relation)
 
     def query(self, sql: str, *, max_rows: int | None = None, setting: str = "sql.max_rows") -> pa.Table:
-        timer = threading.Timer(self._timeout, self._connection.interrupt)
-        timer.start()
         try:
-            found = self._connection.execute(sql)
-            return _plain(
-                found.to_arrow_table() if max_rows is None else _limited(found, max_rows, self._max_bytes, setting)
-            )
-        except duckdb.Error as error:
-            raise domain_error(error) from error
-        except (pa.ArrowException, OSError) as error:  # what goes wrong after the first rows comes through Arrow
+            with self._watchdog.watch(self._connection.interrupt):
+                found = self._connection.execute(sql)
+                if max_rows is None:
+                    return _plain(found.to_arrow_table())
+                return _plain(_limited(found, max_rows, self._max_bytes, setting))
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # what goes wrong late comes through Arrow
             raise domain_error(error) from error
         except UnicodeEncodeError:
             raise InvalidInputError("the text has half of a surrogate pair") from None
-        finally:
-            timer.cancel()
 
 
 def _limited(found: duckdb.DuckDBPyConnection, max_rows: int, max_bytes: int, setting: str) -> pa.Table:

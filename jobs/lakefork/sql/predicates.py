@@ -67,6 +67,17 @@ def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str |
     return pa.Table.from_arrays(arrays, names=[column.name for column in definition.key])
 
 
+def names_only_keys(definition: TableDefinition, where: exp.Expr | None, name: str | None) -> bool:
+    """Whether a condition says nothing but which keys: then nothing is left to compute."""
+    if where is None:
+        return False
+    where = where.unnest()
+    parts = len(list(where.flatten())) if isinstance(where, exp.And) else 1
+    found = list(conjuncts(definition, where, name or definition.name))
+    pinned = {predicate.column for predicate in found if predicate.op == "="}
+    return len(found) == parts == len(definition.key) and pinned == set(definition.key)
+
+
 def conjuncts(
     definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool = True
 ) -> Iterator[Predicate]:

@@ -22,7 +22,7 @@ from lakefork.sql.expressions import bind, constant, refuse_what_reaches_out
 from lakefork.sql.grammar import is_default
 from lakefork.sql.lookup import FoundTable, namespace_of
 from lakefork.sql.permissions import Access, write_access
-from lakefork.sql.predicates import conjuncts, pinned_keys
+from lakefork.sql.predicates import conjuncts, names_only_keys, pinned_keys
 from lakefork.sql.resources import Resources
 from lakefork.sql.rows import (
     check_row_filter,
@@ -303,6 +303,8 @@ class Writer:
         live: pa.Table,
     ) -> pa.Table:
         """The rows that still satisfy the condition, with their new values."""
+        if change.assignments is None and names_only_keys(definition, change.where, change.alias):
+            return live.select([column.name for column in definition.columns])
         values = {
             column: _given(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True)
             for column in definition.columns
