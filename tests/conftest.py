@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from moto.server import ThreadedMotoServer
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import Connection, connect
@@ -89,3 +90,19 @@ def lake(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> It
         catalog = create_catalog(connection, "main", str(data_dir / "main"))
     with Engine(make_settings(), dsn) as engine:
         yield SqlLake(engine, dsn, catalog)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an S3 server."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test-secret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield f"http://{host}:{port}"
+    server.stop()

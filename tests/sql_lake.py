@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs
 
 from lakefork.catalog.catalogs import Catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -15,6 +14,7 @@ from lakefork.sql.engine import Engine
 from lakefork.sql.results import Affected, Rows
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
+from lakefork.storage import open_path
 from lakefork.storage.paths import path_part
 from lakefork.tables import USER_ID
 
@@ -78,9 +78,9 @@ class SqlLake:
         rows = pa.table(
             {column.name: _array([row[place] for row in versions], column.type) for place, column in enumerate(columns)}
         )
-        path = f"{definition.path}/{name}"
-        filesystem = fs.LocalFileSystem()
-        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        filesystem, path = open_path(f"{definition.path}/{name}", self.engine._resources.storage)
+        if not definition.path.startswith("s3://"):
+            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         facts = write_batch(filesystem, path, rows, {column.name: column.column_id for column in columns})
         changes = Changes()
         file_id = changes.new_file_id()

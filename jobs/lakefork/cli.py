@@ -150,7 +150,13 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _without_pandas() -> None:
+    """pyarrow and DuckDB import pandas if it is there, which takes longer than most statements; nothing needs it."""
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+
+
 def _sql(arguments: argparse.Namespace) -> int:
+    _without_pandas()
     from lakefork.sql.console import run_sql
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
@@ -164,6 +170,7 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _load(arguments: argparse.Namespace) -> int:
+    _without_pandas()
     from lakefork.sql.console import load_file
 
     print(load_file(_database(), _session(arguments), arguments.table, arguments.file, arguments.as_user))

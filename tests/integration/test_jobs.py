@@ -4,12 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from lake import Table, add_real_file, make_catalog, make_table, rows_of
@@ -129,21 +127,6 @@ def test_a_run_that_stopped_reporting_counts_as_failed(connection: Connection) -
         ("r", "failed", "the process stopped reporting"),
         ("s", "running", None),
     ]
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test-secret",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 def test_files_on_s3_are_checked(connection: Connection, dsn: str, s3: str) -> None:

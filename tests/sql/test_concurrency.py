@@ -176,3 +176,27 @@ def test_a_renamed_catalog_gets_no_rows_under_its_old_name(lakes: list[SqlLake])
         connection.execute("SELECT lakefork.rename_catalog(%s, 'other')", (lakes[0].catalog.catalog_id,))
     with pytest.raises(NotFoundError, match="catalog 'main'"):
         lakes[0].run("INSERT INTO app.t (n) VALUES (1)")
+
+
+def test_after_postgres_went_away_the_next_statement_but_one_works(lakes: list[SqlLake]) -> None:
+    lake = lakes[0]
+    statements = [
+        "INSERT INTO app.t (n) VALUES (1)",
+        "SELECT * FROM app.t",
+        "UPDATE app.t SET n = 2 WHERE id = 1",
+        "SHOW TABLES",
+    ]
+    for text in statements * 2:
+        lake.run(text)
+    at_once(*(lambda: lake.rows("SELECT count(*) FROM app.t") for _ in range(4)))
+    for text in statements:
+        with psycopg.connect(lake.dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        try:
+            lake.run(text)
+        except LakeforkError as error:
+            assert error.retryable, error
+            assert len(str(error).splitlines()) == 1
+            lake.run(text)

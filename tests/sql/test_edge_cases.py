@@ -358,8 +358,8 @@ def test_alter_holds_even_if_the_schema_files_cannot_be_written(lake: SqlLake, n
 def test_an_alter_that_somebody_else_overtakes_gets_a_conflict(
     lake: SqlLake, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    definer = lake.engine._definer
-    find = definer._definition
+    tables = lake.engine._tables
+    find = tables._definition
 
     def overtaken(session: Any, statement: Any) -> Any:
         found = find(session, statement)
@@ -367,7 +367,7 @@ def test_an_alter_that_somebody_else_overtakes_gets_a_conflict(
         lake.run(f"ALTER TABLE {table} ADD COLUMN first INT")
         return found
 
-    monkeypatch.setattr(definer, "_definition", overtaken)
+    monkeypatch.setattr(tables, "_definition", overtaken)
     refuse(lake, ConflictError, "somebody else", f"ALTER TABLE {table} ADD COLUMN second INT")
     names = [row[1] for row in lake.rows(f"DESCRIBE TABLE {table}") if row[0] == "column"]
     assert names == ["id", "v", "n", "first", "_seq", "_deleted"]

@@ -58,6 +58,7 @@ class ArrowConnection:
         except AdbcError as error:
             raise SetupError(f"cannot connect to Postgres: {_said(error)}") from None
         self._connection.set_autocommit(False)
+        self.is_broken = False
 
     def query(self, sql: str) -> pa.Table:
         with domain_errors(), AdbcStatement(self._connection) as statement:
@@ -89,7 +90,10 @@ class ArrowConnection:
         try:
             yield self
         except BaseException:
-            self._connection.rollback()
+            try:
+                self._connection.rollback()
+            except AdbcError:
+                self.is_broken = True
             raise
         with domain_errors():
             self._connection.commit()
@@ -125,13 +129,14 @@ class ArrowPool:
                 usable = True
                 raise
             finally:
-                if usable:
+                if usable and not connection.is_broken:
                     with self._lock:
                         self._idle.append(connection)
                 else:
                     connection.close()
 
     def close(self) -> None:
+        """Closes the connections that nobody uses now."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()

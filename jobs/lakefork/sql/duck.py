@@ -11,6 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError
+from lakefork.storage import StorageOptions
+from lakefork.storage.for_duckdb import S3FileSystem
 
 _COMMON = {"arrow_lossless_conversion": "true", "python_enable_replacements": "false"}
 
@@ -18,9 +20,10 @@ _COMMON = {"arrow_lossless_conversion": "true", "python_enable_replacements": "f
 class Duck:
     """threads and memory hold for each of the two; all statements share them."""
 
-    def __init__(self, *, memory_mb: int, threads: int, timeout_seconds: float) -> None:
+    def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int, timeout_seconds: float) -> None:
         limits = {"memory_limit": f"{memory_mb}MB", "threads": str(threads)}
         self._reader = duckdb.connect(":memory:", config={**_COMMON, **limits})
+        self._reader.register_filesystem(S3FileSystem(storage))
         self._reader.execute("SET TimeZone = 'UTC'")
         self._reader.execute("SET disabled_optimizers = 'top_n_window_elimination'")  # it turns -0.0 into 0.0
         self._locked = duckdb.connect(":memory:", config={**_COMMON, **limits})

@@ -13,17 +13,19 @@ from lakefork.catalog.catalogs import find_catalog
 from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, PermissionDeniedError
 from lakefork.settings import Settings
 from lakefork.sql import statements as st
-from lakefork.sql.ddl import Definer
 from lakefork.sql.expressions import bind, highest_parameter
 from lakefork.sql.grammar import parse
+from lakefork.sql.namespaces import Namespaces
 from lakefork.sql.quick_insert import QuickInserter
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Affected, Done, Result, Rows, from_columns
+from lakefork.sql.schemas import SchemaWriter
 from lakefork.sql.select import Reader
 from lakefork.sql.session import Role, Session
 from lakefork.sql.show import Shower
 from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.sql.system_writes import SystemWriter
+from lakefork.sql.tables import Tables
 from lakefork.sql.write import Writer
 
 KEPT_TEXTS = 1_000
@@ -45,7 +47,9 @@ class Engine:
         self._writer = Writer(self._resources)
         self._quick = QuickInserter(self._resources)
         self._system = SystemWriter(self._resources)
-        self._definer = Definer(self._resources)
+        self._schemas = SchemaWriter(self._resources)
+        self._namespaces = Namespaces(self._resources)
+        self._tables = Tables(self._resources, self._schemas)
         self._shower = Shower(self._resources)
 
     def __enter__(self) -> Self:
@@ -78,6 +82,7 @@ class Engine:
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError) as error:
             return Outcome(results, InvalidInputError(str(error).splitlines()[0]))
         except (psycopg.Error, AdbcError) as error:
+            self._resources.drop_idle_connections()  # after a restart of Postgres none of them is any good
             return Outcome(results, DatabaseError(f"Postgres: {str(error).splitlines()[0]}"))
         return Outcome(results)
 
@@ -111,7 +116,7 @@ class Engine:
             ):
                 tables.setdefault(row["schema_name"], []).extend([row["table_name"]] if row["table_name"] else [])
             for namespace, names in tables.items():
-                self._definer.rewrite_schemas(connection, catalog, namespace, names, newest_only=False)
+                self._schemas.write(connection, catalog, namespace, names, newest_only=False)
         return len(tables)
 
     def _execute(self, session: Session, statement: st.Statement, parameters: Sequence[Any]) -> Result:
@@ -182,14 +187,14 @@ class Engine:
         }
 
     def _changes(self) -> dict[type, Callable[..., None]]:
-        define = self._definer
+        namespaces, tables = self._namespaces, self._tables
         return {
-            st.CreateNamespace: define.create_namespace,
-            st.AlterNamespace: define.alter_namespace,
-            st.DropNamespace: define.drop_namespace,
-            st.CreateTable: define.create_table,
-            st.AlterTable: define.alter_table,
-            st.DropTable: define.drop_table,
+            st.CreateNamespace: namespaces.create,
+            st.AlterNamespace: namespaces.alter,
+            st.DropNamespace: namespaces.drop,
+            st.CreateTable: tables.create,
+            st.AlterTable: tables.alter,
+            st.DropTable: tables.drop,
         }
 
 

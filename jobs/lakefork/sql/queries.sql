@@ -49,12 +49,14 @@ ORDER BY p.namespace COLLATE "C", lower(p.table_name COLLATE "C");
 
 -- columns: the columns of all tables
 SELECT s.schema_name AS table_schema, t.table_name, c.column_name, c.column_order AS ordinal_position, c.default_value AS column_default,
-       CASE WHEN c.nulls_allowed THEN 'YES' ELSE 'NO' END AS is_nullable,
-       CASE c.column_type WHEN 'list' THEN (SELECT e.column_type || '[]' FROM lakefork.visible_column({catalog_id}) e
-                                            WHERE e.table_id = c.table_id AND e.parent_column = c.column_id) ELSE c.column_type END AS data_type
+       CASE WHEN c.nulls_allowed THEN 'YES' ELSE 'NO' END AS is_nullable, coalesce(e.column_type || '[]', c.column_type) AS data_type
 FROM lakefork.visible_schema({catalog_id}) s
 JOIN lakefork.visible_table({catalog_id}) t USING (schema_id)
-JOIN lakefork.visible_column({catalog_id}) c USING (table_id)
+-- OFFSET 0 makes it a look-up per table, also while Postgres knows nothing of the tables' sizes
+CROSS JOIN LATERAL (SELECT * FROM lakefork.visible_column({catalog_id}) c WHERE c.table_id = t.table_id OFFSET 0) c
+LEFT JOIN LATERAL (SELECT e.column_type FROM public.ducklake_column e
+                   WHERE c.column_type = 'list' AND e.catalog_id = {catalog_id} AND e.table_id = c.table_id
+                     AND e.column_id = c.column_id + 1 AND e.end_snapshot IS NULL LIMIT 1) e ON true
 WHERE c.parent_column IS NULL ORDER BY 1, 2, c.column_order;
 
 -- versions: the definitions that a table had, with their times

@@ -1,12 +1,15 @@
 """What an engine works with: connections, DuckDB, definitions and ids, shared by all its sessions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
 
-from lakefork.catalog.catalogs import newest_snapshot
+from lakefork.catalog.catalogs import Catalog, find_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import ConflictError, DefinitionChangedError
@@ -36,7 +39,7 @@ class Resources:
         self.storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
         connect(dsn).close()  # says what is wrong with the database before anything else does
         timeout = sql.statement_timeout_seconds
-        self.duck = Duck(memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
+        self.duck = Duck(self.storage, memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
         self.lookup = Lookup()
         self.known_targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
         self.readers = ArrowPool(lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=timeout), sql.connections)
@@ -53,12 +56,23 @@ class Resources:
         )
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
 
+    def drop_idle_connections(self) -> None:
+        self.catalog.check()
+        self.readers.close()
+        self.writers.close()
+
     def close(self) -> None:
         self.seqids.close()
         self.catalog.close()
         self.readers.close()
         self.writers.close()
         self.duck.close()
+
+    @contextmanager
+    def catalog_of(self, session: Session) -> Iterator[tuple[Connection, Catalog]]:
+        """A connection for commits, and the session's catalog as it is now."""
+        with self.catalog.connection() as connection:
+            yield connection, find_catalog(connection, session.catalog)
 
     def with_hot_table(self, session: Session, name: TableName, found: FoundTable) -> FoundTable:
         """The table with a place for new rows; the first write under a definition makes it."""

@@ -11,6 +11,7 @@ from lakefork.errors import NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.predicates import postgres_literal
 from lakefork.queries import load
+from lakefork.sql.grammar import Rule
 from lakefork.sql.lookup import Lookup
 from lakefork.sql.permissions import rules_of
 from lakefork.sql.session import Role, Session
@@ -68,16 +69,14 @@ def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
     )
     found = asking.query(sql)
     if filtered:
-        found = found.filter(pa.array([_usable(asking, row) for row in found.to_pylist()], pa.bool_()))
+        rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
+        found = found.filter(pa.array([_is_usable(rules, row) for row in found.to_pylist()], pa.bool_()))
         found = found.slice(page.offset, limit)
     return found.drop_columns(["columns"])
 
 
-def _usable(asking: Asking, row: dict[str, Any]) -> bool:
-    if row["table_type"] != "SHARED":
-        return True
-    rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
-    return any(
+def _is_usable(rules: list[Rule], row: dict[str, Any]) -> bool:
+    return row["table_type"] != "SHARED" or any(
         rule.matches(row["namespace"], row["table_name"])
         and (rule.column is None or rule.column.lower() in row["columns"])
         for rule in rules

@@ -2,11 +2,10 @@
 
 import functools
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +16,9 @@ from lakefork.column_types import TEXT
 from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, are_unique, guard_write, lock_rows, validate_primary_key
-from lakefork.predicates import duckdb_literal, postgres_literal
-from lakefork.sql.expressions import bind, constant, refuse_what_reaches_out
+from lakefork.predicates import postgres_literal
+from lakefork.sql.change import TARGET, Change, columns_in, inline_rows, target_table, with_condition
+from lakefork.sql.expressions import bind, constant
 from lakefork.sql.grammar import is_default
 from lakefork.sql.lookup import FoundTable, namespace_of
 from lakefork.sql.permissions import Access, write_access
@@ -42,47 +42,7 @@ from lakefork.sql.versions import Wanted, read_by_key, read_latest
 from lakefork.tables import DELETED, SEQ, Column, TableDefinition
 
 LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
-TARGET = f"changed_{secrets.token_hex(8)}"  # no text can name it
 ATTEMPTS = 20
-MOST_INLINE = 10
-
-
-@dataclass(frozen=True)
-class _Change:
-    """What an UPDATE or DELETE does; assignments is None for DELETE."""
-
-    name: TableName
-    alias: str | None
-    where: exp.Expr | None
-    assignments: tuple[tuple[str, exp.Expr], ...] | None
-    as_user: str | None
-
-    @functools.cached_property
-    def looks_around(self) -> bool:
-        """Whether it names tables, which then have to be found; mostly it does not."""
-        expressions = [self.where, *(value for _, value in self.assignments or ())]
-        return any(
-            isinstance(node, exp.Table) or (isinstance(node, exp.Column) and node.args.get("db"))
-            for one in expressions
-            if one is not None
-            for node in one.find_all(exp.Table, exp.Column)
-        )
-
-    @functools.cached_property
-    def names(self) -> frozenset[str]:
-        """Lower-case names that occur in it."""
-        expressions = [self.where, *(value for _, value in self.assignments or ())]
-        return frozenset(
-            identifier.name.lower()
-            for one in expressions
-            if one is not None
-            for identifier in one.find_all(exp.Identifier)
-        )
-
-    def refuse_what_reaches_out(self) -> None:
-        for one in (self.where, *(value for _, value in self.assignments or ())):
-            if one is not None:
-                refuse_what_reaches_out(one)
 
 
 class Writer:
@@ -105,13 +65,13 @@ class Writer:
         acting = _acting(session, statement.as_user)
         assignments = tuple((name, bind(value, parameters, acting)) for name, value in statement.assignments)
         where = bind(statement.where, parameters, acting) if statement.where is not None else None
-        change = _Change(statement.name, statement.alias, where, assignments, statement.as_user)
+        change = Change(statement.name, statement.alias, where, assignments, statement.as_user)
         return self._again_if_redefined(session, statement.name, lambda: self._change(session, change))
 
     def delete(self, session: Session, statement: Delete, parameters: Sequence[Any]) -> int:
         acting = _acting(session, statement.as_user)
         where = bind(statement.where, parameters, acting) if statement.where is not None else None
-        change = _Change(statement.name, statement.alias, where, None, statement.as_user)
+        change = Change(statement.name, statement.alias, where, None, statement.as_user)
         return self._again_if_redefined(session, statement.name, lambda: self._change(session, change))
 
     def load(self, session: Session, name: TableName, rows: pa.Table, as_user: str | None = None) -> int:
@@ -232,7 +192,7 @@ class Writer:
         validate_primary_key(found.definition, keys, existing.filter(pc.invert(existing[DELETED])))
         return _newest(existing)
 
-    def _change(self, session: Session, change: _Change) -> int:
+    def _change(self, session: Session, change: Change) -> int:
         resources = self._resources
         found, access = self._target(session, change.name, change.as_user)
         definition = found.definition
@@ -265,7 +225,7 @@ class Writer:
         return int(rows.num_rows)
 
     @contextmanager
-    def _reader_for(self, session: Session, change: _Change) -> Iterator[Reader | None]:
+    def _reader_for(self, session: Session, change: Change) -> Iterator[Reader | None]:
         """Other tables that the change looks at are read in one snapshot."""
         if not change.looks_around:
             yield None
@@ -273,32 +233,32 @@ class Writer:
         with self._resources.readers.transaction() as connection:
             yield Reader(connection, self._resources.duck, self._resources.lookup, session)
 
-    def _matching_keys(self, session: Session, found: FoundTable, access: Access, change: _Change) -> pa.Table:
+    def _matching_keys(self, session: Session, found: FoundTable, access: Access, change: Change) -> pa.Table:
         """Keys of the rows that satisfy the condition now; it is looked at again once they are locked."""
         resources, definition = self._resources, found.definition
         with resources.readers.transaction() as connection:
             found = resources.lookup.find(connection, session, change.name)  # what was known may lack new batches
             if found.definition is not definition:
                 raise DefinitionChangedError(f"{definition} was changed meanwhile: try again")
-            columns = (*_columns_in(definition, change.where), *access.filter_columns)
+            columns = (*columns_in(definition, change.where), *access.filter_columns)
             predicates = (
                 tuple(conjuncts(definition, change.where, change.alias or definition.name)) if change.where else ()
             )
             wanted = Wanted(found, columns, access.user_id, predicates, row_filter=access.row_filter)
             rows = read_latest(connection, resources.duck, wanted).rows
             query = exp.select(*(quoted_name(column) for column in definition.key)).from_(
-                _target_table(definition, change)
+                target_table(definition, change)
             )
             reader = Reader(connection, resources.duck, resources.lookup, _acting(session, change.as_user))
             given = {TARGET: exposed(rows, change.names)}
-            keys = reader.run(_where(query, change), max_rows=None, given=given)
+            keys = reader.run(with_condition(query, change), max_rows=None, given=given)
         return keys.cast(pa.schema([(column.name, column.type.arrow) for column in definition.key]))
 
     def _changed_rows(
         self,
         reader: Reader | None,
         definition: TableDefinition,
-        change: _Change,
+        change: Change,
         assigned: dict[Column, exp.Expr],
         live: pa.Table,
     ) -> pa.Table:
@@ -312,19 +272,19 @@ class Writer:
         live = exposed(live, change.names)
         if reader is not None:
             aliased = [exp.alias_(value, column.name, quoted=True) for column, value in values.items()]
-            query = _where(exp.select(*aliased).from_(_target_table(definition, change)), change)
+            query = with_condition(exp.select(*aliased).from_(target_table(definition, change)), change)
             rows = reader.run(query, max_rows=None, given={TARGET: live})
         else:
             rows = self._evaluate(definition, change, values, live)
         return rows.cast(pa.schema([(column.name, column.type.arrow) for column in definition.columns]))
 
     def _evaluate(
-        self, definition: TableDefinition, change: _Change, values: dict[Column, exp.Expr], live: pa.Table
+        self, definition: TableDefinition, change: Change, values: dict[Column, exp.Expr], live: pa.Table
     ) -> pa.Table:
         """The same where no tables have to be found: text is put together faster than trees."""
         columns = [f"{value.sql(dialect='duckdb')} AS {quoted_name(column)}" for column, value in values.items()]
-        source = _inline(definition, change, live)
-        sql = f"SELECT {', '.join(columns)} FROM {source or _target_table(definition, change).sql(dialect='duckdb')}"
+        source = inline_rows(definition, change, live)
+        sql = f"SELECT {', '.join(columns)} FROM {source or target_table(definition, change).sql(dialect='duckdb')}"
         if change.where is not None:
             sql += f" WHERE {change.where.sql(dialect='duckdb')}"
         with self._resources.duck.locked() as cursor:
@@ -410,35 +370,6 @@ def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.E
             raise InvalidInputError(
                 f"{definition}: the key column {column.name} cannot be updated; delete the row and insert it anew"
             )
-
-
-def _columns_in(definition: TableDefinition, where: exp.Expr | None) -> tuple[Column, ...]:
-    names = {identifier.name.lower() for identifier in where.find_all(exp.Identifier)} if where is not None else set()
-    return tuple(column for column in definition.columns if column.name.lower() in names)
-
-
-def _target_table(definition: TableDefinition, change: _Change) -> exp.Expr:
-    alias = change.alias or definition.name
-    return exp.Table(this=exp.to_identifier(TARGET), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-
-
-def _inline(definition: TableDefinition, change: _Change, rows: pa.Table) -> str | None:
-    """A few rows as VALUES, which DuckDB takes in a third of the time that it needs to look at an Arrow table."""
-    columns = [column for column in definition.columns if not column.type.element]
-    columns += [column for column in definition.system_columns if column.name in rows.column_names]
-    if rows.num_rows > MOST_INLINE or len(columns) < rows.num_columns:
-        return None
-    lists = [rows[column.name].to_pylist() for column in columns]
-    values = ", ".join(
-        "(" + ", ".join(duckdb_literal(value, column.type) for column, value in zip(columns, row, strict=True)) + ")"
-        for row in zip(*lists, strict=True)
-    )
-    alias = exp.to_identifier(change.alias or definition.name, quoted=True).sql(dialect="duckdb")
-    return f"(VALUES {values}) AS {alias} ({', '.join(map(quoted_name, columns))})" if values else None
-
-
-def _where(query: exp.Select, change: _Change) -> exp.Expr:
-    return query if change.where is None else query.where(change.where.copy())
 
 
 def _lock(connection: ArrowConnection, definition: TableDefinition, user_id: str | None, keys: pa.Table) -> None:

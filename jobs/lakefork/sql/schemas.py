@@ -1,0 +1,79 @@
+"""Keeps the schema files of a catalog as the catalog says."""
+
+import datetime
+import logging
+
+from lakefork.catalog.catalogs import Catalog
+from lakefork.catalog.connection import Connection
+from lakefork.cold import schema_files
+from lakefork.cold.schema_files import TableEntry
+from lakefork.queries import load
+from lakefork.sql.resources import Resources
+from lakefork.tables import TableDefinition
+
+_SQL = load(__package__)
+_log = logging.getLogger(__name__)
+
+
+class SchemaWriter:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def write_after_change(self, connection: Connection, catalog: Catalog, namespace: str, table: str) -> None:
+        """The change is committed: what cannot be written now is written by the next one, or by `lakefork schemas`."""
+        try:
+            self.write(connection, catalog, namespace, [table], newest_only=True)
+        except OSError as error:
+            _log.warning(
+                "schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again",
+                namespace,
+                table,
+                error,
+            )
+
+    def write(
+        self,
+        connection: Connection,
+        catalog: Catalog,
+        namespace: str,
+        tables: list[str],
+        *,
+        newest_only: bool,
+    ) -> None:
+        """Writes the namespace's manifest and schema files of some tables as the catalog has them; one at a time."""
+        resources = self._resources
+        with connection.transaction():
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))",
+                (namespace.lower(), catalog.catalog_id),
+            )
+            rows = connection.execute(
+                _SQL["namespace_tables"], {"catalog_id": catalog.catalog_id, "namespace": namespace}
+            ).fetchall()
+            versions = {row["table_name"].lower(): row for row in rows}
+            for table in tables:
+                row = versions.get(table.lower())
+                if row is None:
+                    schema_files.remove_table_schemas(catalog.data_path, resources.storage, namespace, table)
+                    continue
+                wanted = list(zip(row["snapshots"], row["times"], strict=True))[-1 if newest_only else 0 :]
+                schema_files.write_table_schemas(
+                    catalog.data_path, resources.storage, self._definitions(catalog, row["table_id"], wanted)
+                )
+            if rows:
+                namespace = rows[0]["namespace"]
+            entries = [
+                TableEntry(row["table_name"], row["kind"], len(row["snapshots"]), row["times"][0], row["times"][-1])
+                for row in rows
+            ]
+            schema_files.write_manifest(catalog.data_path, resources.storage, namespace, entries)
+
+    def _definitions(
+        self, catalog: Catalog, table_id: int, snapshots: list[tuple[int, datetime.datetime]]
+    ) -> list[tuple[TableDefinition, datetime.datetime]]:
+        lookup = self._resources.lookup
+        with self._resources.readers.transaction() as reading:
+            return [
+                (lookup.definition(reading, catalog.catalog_id, catalog.name, table_id, snapshot), moment)
+                for snapshot, moment in snapshots
+            ]

@@ -1,0 +1,277 @@
+"""Tables: made, altered and dropped by commits; schema files follow what the catalog says."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import psycopg
+from sqlglot import exp
+
+from lakefork.catalog.catalogs import Catalog, newest_snapshot
+from lakefork.catalog.commits import Changes, commit
+from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
+from lakefork.queries import load
+from lakefork.sql.alter import altered_columns, ids_of, new_column
+from lakefork.sql.expressions import constant, refuse_what_reaches_out
+from lakefork.sql.lookup import namespace_of
+from lakefork.sql.objects import change_tags, check_name, namespace_id
+from lakefork.sql.options import (
+    DEFAULT_DELETED_RETENTION,
+    check_location,
+    flush_tags,
+    option_tags,
+    static_part,
+)
+from lakefork.sql.resources import Resources
+from lakefork.sql.schemas import SchemaWriter
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import (
+    AlterTable,
+    ColumnDefinition,
+    CreateTable,
+    DropTable,
+    OptionValue,
+    SetFlushPolicy,
+    SetOptions,
+    TableKind,
+)
+from lakefork.sql.table_changes import change_columns, table_changes
+from lakefork.storage import require_access
+from lakefork.storage.paths import path_part
+from lakefork.tables import FIRST_COLUMN_ID, Column, TableDefinition
+
+LOCK_SECONDS = 10
+MOST_COLUMNS, MOST_KEY_COLUMNS = 1_000, 16  # Postgres can hold 1,600 columns and index 32
+_SQL = load(__package__)
+_log = logging.getLogger(__name__)
+
+
+class Tables:
+    def __init__(self, resources: Resources, schemas: SchemaWriter) -> None:
+        self._resources = resources
+        self._schemas = schemas
+
+    def create(self, session: Session, statement: CreateTable) -> None:
+        session.require(Role.ADMIN, "CREATE TABLE")
+        kind = statement.kind or TableKind.SHARED
+        namespace = namespace_of(statement.name, session)
+        check_name("table", statement.name.table)
+        columns = self._columns(statement, f"{namespace}.{statement.name.table}")
+        _check_key(kind, statement, columns)
+        tags = _table_tags(kind, statement)
+        with self._resources.catalog_of(session) as (connection, catalog):
+            schema_id = namespace_id(connection, catalog, namespace)
+            if _table_exists(connection, catalog, schema_id, statement.name.table):
+                if statement.if_not_exists:
+                    return
+                raise ConflictError(f"there is a table {namespace}.{statement.name.table} already")
+            tags |= self._location_tags(connection, catalog, kind, namespace, statement)
+            key_ids = [
+                next(c.column_id for c in columns if c.name.lower() == name.lower()) for name in statement.primary_key
+            ]
+            tags |= {"kind": kind.value, "primary_key": json.dumps(key_ids)}
+            changes = table_changes(schema_id, statement.name.table, kind, columns, tags)
+            commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
+            self._schemas.write_after_change(connection, catalog, namespace, statement.name.table)
+
+    def alter(self, session: Session, statement: AlterTable) -> None:
+        session.require(Role.ADMIN, "ALTER TABLE")
+        with self._resources.catalog_of(session) as (connection, catalog):
+            base = newest_snapshot(connection)
+            definition = self._definition(session, statement)
+            if definition.kind == "STREAM":
+                raise InvalidInputError(f"{definition} is a STREAM table: its schema cannot be altered")
+            columns = _not_too_many(str(definition), altered_columns(definition, statement.actions, self._with_default))
+            if not columns:
+                raise InvalidInputError(f"{definition}: a table needs at least one column")
+            changes = Changes()
+            changes.require_table_unchanged(definition.table_id)
+            change_columns(changes, definition, columns)
+            change_tags(changes, definition.table_id, definition.tags, _altered_tags(definition, statement))
+            if not {"new", "end"} & set(changes.as_json()):
+                raise InvalidInputError(f"{definition}: there is nothing to change")
+            self._commit_definition(connection, session, catalog, definition, base, changes)
+            self._schemas.write_after_change(connection, catalog, definition.namespace, definition.name)
+
+    def drop(self, session: Session, statement: DropTable) -> None:
+        session.require(Role.ADMIN, "DROP TABLE")
+        with self._resources.catalog_of(session) as (connection, catalog):
+            base = newest_snapshot(connection)
+            try:
+                definition = self._definition(session, statement)
+            except NotFoundError:
+                if statement.if_exists:
+                    return
+                raise
+            if statement.kind is not None and statement.kind.value != definition.kind:
+                raise InvalidInputError(f"{definition} is a {definition.kind} table, not a {statement.kind} table")
+            changes = Changes()
+            changes.require_table_unchanged(definition.table_id)
+            changes.end("ducklake_table", table_id=definition.table_id)
+            self._commit_definition(connection, session, catalog, definition, base, changes)
+            self._schemas.write_after_change(connection, catalog, definition.namespace, definition.name)
+
+    def _definition(self, session: Session, statement: AlterTable | DropTable) -> TableDefinition:
+        with self._resources.readers.transaction() as reading:
+            return self._resources.lookup.find(reading, session, statement.name).definition
+
+    def _commit_definition(
+        self,
+        connection: Connection,
+        session: Session,
+        catalog: Catalog,
+        definition: TableDefinition,
+        base: int,
+        changes: Changes,
+    ) -> None:
+        """Waits for those who write rows now; those who come later meet the new definition."""
+        try:
+            with domain_errors(), connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+                connection.execute("SELECT lakefork.lock_definition(%s, %s)", (catalog.catalog_id, definition.table_id))
+                commit(connection, catalog.catalog_id, base, changes, author=session.actor)
+        except psycopg.errors.LockNotAvailable:
+            raise ConflictError(
+                f"{definition} is being written to for more than {LOCK_SECONDS} seconds: try again"
+            ) from None
+        except (ConflictError, NotFoundError) as error:
+            raise ConflictError(
+                f"{definition} was changed by somebody else meanwhile: look at it and try again ({error})"
+            ) from error
+
+    def _columns(self, statement: CreateTable, table: str) -> tuple[Column, ...]:
+        columns: dict[str, Column] = {}
+        next_id = FIRST_COLUMN_ID
+        for given in statement.columns:
+            column = replace(
+                self._with_default(given, new_column(table, given, next_id, columns)), initial_default=None
+            )
+            columns[given.name.lower()] = column
+            next_id += ids_of(column)
+        return _not_too_many(table, tuple(columns.values()))
+
+    def _with_default(self, given: ColumnDefinition, column: Column) -> Column:
+        """A constant is kept as text; an expression as it is, and what it gives now for rows that exist."""
+        if given.default is None:
+            return column
+        _check_default(given)
+        kind = column.type.duckdb
+        sql = given.default.sql(dialect="duckdb")
+        with self._resources.duck.locked() as cursor:
+            values = cursor.query(f"SELECT CAST(CAST({sql} AS {kind}) AS VARCHAR) AS value")["value"].to_pylist()
+        if len(values) != 1:
+            raise InvalidInputError(f"the DEFAULT of column {given.name} must be one value, not {len(values)}: {sql}")
+        value = values[0]
+        is_constant = constant(given.default)[0] or not any(given.default.find_all(exp.Func))
+        if value is None:
+            return column
+        return replace(
+            column, initial_default=value, default=value if is_constant else sql, default_is_expression=not is_constant
+        )
+
+    def _location_tags(
+        self, connection: Connection, catalog: Catalog, kind: TableKind, namespace: str, statement: CreateTable
+    ) -> dict[str, str]:
+        tags = {}
+        location = statement.location
+        if statement.location_reference is not None:
+            tags["location_reference"] = statement.location_reference
+            location = _referenced_path(connection, catalog, statement.location_reference)
+            location = f"{location.rstrip('/')}/{path_part(namespace)}/{path_part(statement.name.table)}"
+        if location is None:
+            return tags
+        location = check_location(kind, location)
+        _refuse_foreign_location(connection, catalog, location)
+        require_access(static_part(location), self._resources.storage)
+        return {**tags, "location": location}
+
+
+def _not_too_many(table: str, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    if len(columns) > MOST_COLUMNS:
+        raise InvalidInputError(f"{table}: a table has at most {MOST_COLUMNS} columns")
+    return columns
+
+
+def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, ...]) -> None:
+    table = statement.name
+    if kind is TableKind.STREAM:
+        if statement.primary_key:
+            raise InvalidInputError(f"{table}: a STREAM table has no primary key: its events are never changed")
+        return
+    if not statement.primary_key:
+        raise InvalidInputError(f"{table}: a {kind} table needs a PRIMARY KEY, for example id BIGINT PRIMARY KEY")
+    if len(statement.primary_key) > MOST_KEY_COLUMNS:
+        raise InvalidInputError(f"{table}: a key has at most {MOST_KEY_COLUMNS} columns")
+    for name in statement.primary_key:
+        column = next(c for c in columns if c.name.lower() == name.lower())
+        if column.type.element or column.type.name in ("float32", "float64", "json"):
+            raise InvalidInputError(
+                f"{table}: {column.type.duckdb} is no type for a key: its values have no reliable equality"
+            )
+
+
+def _table_tags(kind: TableKind, statement: CreateTable) -> dict[str, str]:
+    options: Mapping[str, OptionValue] = statement.options
+    if kind is TableKind.STREAM:
+        if statement.flush_policy is not None:
+            raise InvalidInputError(
+                f"{statement.name}: a STREAM table has no FLUSH POLICY: its events are never written to files"
+            )
+        return option_tags(kind, options)
+    tags = option_tags(
+        kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{key.lower(): value for key, value in options.items()}}
+    )
+    return tags | (flush_tags(statement.flush_policy) if statement.flush_policy else {})
+
+
+def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[str, str | None]:
+    tags: dict[str, str | None] = {}
+    for action in statement.actions:
+        if isinstance(action, SetOptions):
+            tags |= option_tags(TableKind(definition.kind), action.options)
+        elif isinstance(action, SetFlushPolicy):
+            tags |= {"flush_rows": None, "flush_interval": None, **flush_tags(action.flush_policy)}
+    return tags
+
+
+def _check_default(given: ColumnDefinition) -> None:
+    default = given.default
+    assert default is not None  # noqa: S101 - the caller looked
+    refuse_what_reaches_out(default)
+    for node in (exp.Column, exp.Query, exp.Placeholder, exp.CurrentUser, exp.AggFunc, exp.Window):
+        if default.find(node):
+            raise InvalidInputError(
+                f"the DEFAULT of column {given.name} must be a constant or a function without columns: "
+                f"{default.sql(dialect='duckdb')}"
+            )
+
+
+def _table_exists(connection: Connection, catalog: Catalog, schema_id: int, name: str) -> bool:
+    row = connection.execute(
+        "SELECT 1 FROM lakefork.visible_table(%s) WHERE schema_id = %s "
+        'AND lower(table_name COLLATE "C") = lower(%s::text COLLATE "C")',
+        (catalog.catalog_id, schema_id, name),
+    ).fetchone()
+    return row is not None
+
+
+def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -> str:
+    row = connection.execute(
+        "SELECT path FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s",
+        (catalog.catalog_id, reference),
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no storage location {reference!r}; system.storage_locations lists them")
+    return str(row["path"])
+
+
+def _refuse_foreign_location(connection: Connection, catalog: Catalog, location: str) -> None:
+    row = connection.execute("SELECT lakefork.location_in_use(%s) AS used_by", (location,)).fetchone()
+    if row and row["used_by"]:
+        raise ConflictError(f"LOCATION {location!r} belongs to table {row['used_by']}")
+    other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
+    if other:
+        whose = "the catalog: leave LOCATION out" if other["catalog_id"] == catalog.catalog_id else "another catalog"
+        raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of {whose}")
