@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakefork.column_types import BIGINT, BOOLEAN, TEXT, ColumnType, column_type
@@ -26,6 +26,15 @@ class Column:
     initial_default: str | None = None
     default: str | None = None
     default_is_expression: bool = False
+    order: int = field(default=0, compare=False)
+
+
+def fold(name: str) -> str:
+    """Names that are equal after this are one name: only A to Z, as in the catalog's indexes and in DuckDB."""
+    return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
+
+
+_ASCII_LOWER = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,8 @@ class TableDefinition:
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, Column]:
-        """Columns by lower-case name."""
-        return {column.name.lower(): column for column in self.columns}
+        """Columns by folded name."""
+        return {fold(column.name): column for column in self.columns}
 
     @functools.cached_property
     def by_id(self) -> Mapping[int, Column]:
@@ -94,8 +103,20 @@ class TableDefinition:
         """User columns by name, then the system columns; built once per definition."""
         import pyarrow as pa
 
-        columns = self.columns + self.system_columns
-        return pa.schema([pa.field(column.name, column.type.arrow, nullable=column.nullable) for column in columns])
+        return pa.schema([(column.name, column.type.arrow) for column in self.columns + self.system_columns])
+
+    @functools.cached_property
+    def row_schema(self) -> Any:
+        """The same without the system columns."""
+        import pyarrow as pa
+
+        return pa.schema(list(self.arrow_schema)[: len(self.columns)])
+
+    @functools.cached_property
+    def key_schema(self) -> Any:
+        import pyarrow as pa
+
+        return pa.schema([self.arrow_schema.field(column.name) for column in self.key])
 
 
 def system_columns(*, per_user: bool) -> tuple[Column, ...]:
@@ -113,6 +134,7 @@ def definition_from_json(
             row["column_id"], row["name"],
             column_type(f"list<{elements[row['column_id']]}>" if row["type"] == "list" else row["type"]),
             row["nullable"] is not False, row["initial_default"], row["default"], row["default_type"] == "expression",
+            row["order"],
         )
         for row in found["columns"]
         if row["parent"] is None and row["name"] not in SYSTEM_COLUMN_IDS

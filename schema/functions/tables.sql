@@ -50,7 +50,7 @@ LANGUAGE sql STABLE AS $$
                                          t.path, t.path_is_relative),
         'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object(
                         'column_id', c.column_id, 'name', c.column_name, 'type', c.column_type, 'nullable', c.nulls_allowed,
-                        'parent', c.parent_column, 'initial_default', c.initial_default, 'default', c.default_value,
+                        'parent', c.parent_column, 'order', c.column_order, 'initial_default', c.initial_default, 'default', c.default_value,
                         'default_type', c.default_value_type) ORDER BY c.column_order, c.column_id), '[]')
                     FROM lakefork.visible_column(p_catalog_id, p_snapshot) c WHERE c.table_id = p_table_id),
         'tags', (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}')
@@ -88,19 +88,17 @@ BEGIN
         FROM public.ducklake_file_column_stats c
         WHERE c.catalog_id = p_catalog_id AND c.data_file_id = f.data_file_id AND c.column_id = ANY (p_columns)
     ) b ON true
-    WHERE f.table_id = p_table_id AND (p_user_id IS NULL OR v.partition_value IS NULL OR v.partition_value = p_user_id)
+    WHERE f.table_id = p_table_id AND (p_user_id IS NULL OR v.partition_value = p_user_id)
     ORDER BY f.data_file_id;
 END $$;
 
--- The table, of any catalog, whose location is, lies within or holds a location.
-CREATE FUNCTION lakefork.location_in_use(p_location text) RETURNS text
+-- All locations that tables of any catalog were given.
+CREATE FUNCTION lakefork.table_locations() RETURNS TABLE (catalog_id bigint, namespace varchar, table_name varchar, location varchar)
 LANGUAGE sql STABLE AS $$
-    SELECT format('%s.%s of catalog %s', s.schema_name, t.table_name, c.catalog_name)
+    SELECT g.catalog_id, s.schema_name, t.table_name, g.value
     FROM public.ducklake_tag g
     JOIN public.ducklake_table t ON t.catalog_id = g.catalog_id AND t.table_id = g.object_id AND t.end_snapshot IS NULL
     JOIN public.ducklake_schema s ON s.catalog_id = g.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
     JOIN public.ducklake_catalog c ON c.catalog_id = g.catalog_id AND c.end_snapshot IS NULL
     WHERE g.key = 'location' AND g.end_snapshot IS NULL
-      AND (g.value = p_location OR starts_with(g.value, p_location || '/') OR starts_with(p_location, g.value || '/'))
-    LIMIT 1
 $$;

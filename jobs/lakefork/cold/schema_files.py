@@ -46,6 +46,11 @@ def write_table_schemas(
     )
 
 
+def has_schema(root: str, options: StorageOptions, namespace: str, table: str, version: int) -> bool:
+    filesystem, path = open_path(f"{root}/{schema_path(namespace, table, version)}", options)
+    return bool(filesystem.get_file_info(path).is_file)
+
+
 def write_manifest(root: str, options: StorageOptions, namespace: str, tables: Iterable[TableEntry]) -> None:
     entries = {
         table.name: {

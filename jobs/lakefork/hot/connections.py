@@ -42,7 +42,7 @@ COPY_ROWS = 8_192
 class ArrowConnection:
     """One connection; within transaction() all calls see and make one transaction."""
 
-    def __init__(self, dsn: str, *, read_only: bool, timeout_seconds: float) -> None:
+    def __init__(self, dsn: str, *, read_only: bool, timeout_seconds: float, max_bytes: int) -> None:
         isolation = r"repeatable\ read" if read_only else r"read\ committed"
         options = (
             f"-c statement_timeout={int(timeout_seconds * 1000)} -c standard_conforming_strings=on -c TimeZone=UTC "
@@ -59,12 +59,23 @@ class ArrowConnection:
             raise SetupError(f"cannot connect to Postgres: {_said(error)}") from None
         self._connection.set_autocommit(False)
         self.is_broken = False
+        self._max_bytes = max_bytes
 
     def query(self, sql: str) -> pa.Table:
         with domain_errors(), AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)
             stream, _ = statement.execute_query()
-            return AdbcRecordBatchReader._import_from_c(stream.address).read_all()  # its errors keep their SQLSTATE
+            return self._read(AdbcRecordBatchReader._import_from_c(stream.address))  # its errors keep their SQLSTATE
+
+    def _read(self, reader: pa.RecordBatchReader) -> pa.Table:
+        batches = []
+        size = 0
+        for batch in reader:
+            size += batch.nbytes
+            if size > self._max_bytes:
+                raise LimitError("the rows to read need more memory than they may have (setting sql.memory_mb)")
+            batches.append(batch)
+        return pa.Table.from_batches(batches, schema=reader.schema)
 
     def execute(self, sql: str) -> None:
         with domain_errors(), AdbcStatement(self._connection) as statement:
@@ -106,16 +117,26 @@ class ArrowConnection:
 class ArrowPool:
     """Keeps connections for the next caller; a connection that failed to roll back is thrown away."""
 
-    def __init__(self, connect: Callable[[], ArrowConnection], size: int) -> None:
+    def __init__(self, connect: Callable[[], ArrowConnection], size: int, timeout_seconds: float) -> None:
         self._connect = connect
+        self._timeout = timeout_seconds
         self._size = size
         self._idle: list[ArrowConnection] = []
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(size)
 
     @contextmanager
+    def _slot(self) -> Iterator[None]:
+        if not self._slots.acquire(timeout=self._timeout):
+            raise LimitError("all connections to Postgres are busy: try again, or raise the setting sql.connections")
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    @contextmanager
     def transaction(self) -> Iterator[ArrowConnection]:
-        with self._slots:
+        with self._slot():
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:

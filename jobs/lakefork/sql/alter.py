@@ -1,12 +1,14 @@
 """What ALTER TABLE makes of a table's columns: a pure function from columns and actions to new columns."""
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lakefork.column_types import ColumnType
 from lakefork.errors import InvalidInputError
 from lakefork.sql.statements import AddColumn, AlterAction, ColumnDefinition, DropColumn, ModifyColumn, RenameColumn
 from lakefork.sql.types import type_of
-from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition, fold
 
 RESERVED = (SEQ, DELETED, UPDATED, USER_ID)
 Defaults = Callable[[ColumnDefinition, Column], Column]
@@ -17,7 +19,7 @@ def altered_columns(
     definition: TableDefinition, actions: Sequence[AlterAction], with_default: Defaults
 ) -> tuple[Column, ...]:
     """The columns after all actions, in order; ids of dropped columns are not used again."""
-    columns = {column.name.lower(): column for column in definition.columns}
+    columns = {fold(column.name): column for column in definition.columns}
     next_id = definition.next_column_id
     for action in actions:
         if isinstance(action, AddColumn):
@@ -27,15 +29,15 @@ def altered_columns(
                 raise InvalidInputError(
                     f"{definition}: a new column {column.name} that is NOT NULL needs a DEFAULT for the rows there are"
                 )
-            columns[column.name.lower()] = column
+            columns[fold(column.name)] = column
             next_id += ids_of(column)
         elif isinstance(action, DropColumn):
-            columns.pop(_protected(definition, columns, action.name, "dropped").name.lower())
+            columns.pop(fold(_protected(definition, columns, action.name, "dropped").name))
         elif isinstance(action, RenameColumn):
             columns = _renamed(definition, columns, action)
         elif isinstance(action, ModifyColumn):
             column = _protected(definition, columns, action.name, "modified")
-            columns[column.name.lower()] = _modified(definition, column, action, with_default)
+            columns[fold(column.name)] = _modified(definition, column, action, with_default)
     return tuple(columns.values())
 
 
@@ -50,12 +52,12 @@ def ids_of(column: Column) -> int:
 
 
 def _check_name(table: str, name: str, others: dict[str, Column]) -> None:
-    if name.lower() in RESERVED:
+    if fold(name) in RESERVED:
         raise InvalidInputError(f"{table}: the name {name} is reserved for a system column")
     if not name or len(name) > 200 or "\0" in name:
         raise InvalidInputError(f"{table}: a column name has 1 to 200 characters")
-    if name.lower() in others:
-        raise InvalidInputError(f"{table}: there is a column {others[name.lower()].name} already")
+    if fold(name) in others:
+        raise InvalidInputError(f"{table}: there is a column {others[fold(name)].name} already")
 
 
 def _renamed(definition: TableDefinition, columns: dict[str, Column], action: RenameColumn) -> dict[str, Column]:
@@ -64,7 +66,7 @@ def _renamed(definition: TableDefinition, columns: dict[str, Column], action: Re
     _check_name(str(definition), action.new_name, others)
     renamed = replace(column, name=action.new_name)
     return {
-        (action.new_name.lower() if other is column else name): (renamed if other is column else other)
+        (fold(action.new_name) if other is column else name): (renamed if other is column else other)
         for name, other in columns.items()
     }
 
@@ -78,21 +80,33 @@ def _modified(definition: TableDefinition, column: Column, action: ModifyColumn,
         )
     if column.nullable and action.nullable is False:
         raise InvalidInputError(f"{definition}: column {column.name} may hold NULL already and cannot become NOT NULL")
-    changed = replace(column, type=kind, nullable=column.nullable if action.nullable is None else action.nullable)
+    changed = replace(
+        column,
+        type=kind,
+        nullable=column.nullable if action.nullable is None else action.nullable,
+        initial_default=_widened(column, kind),
+    )
     if action.default is None:
         return changed
     given = ColumnDefinition(name=column.name, type=action.type, default=action.default)
-    return replace(with_default(given, changed), initial_default=column.initial_default)
+    return replace(with_default(given, changed), initial_default=changed.initial_default)
+
+
+def _widened(column: Column, kind: ColumnType) -> str | None:
+    """What old rows have stays the value that it was: 0.1 as FLOAT is not 0.1 as DOUBLE."""
+    if column.initial_default is None or (column.type.name, kind.name) != ("float32", "float64"):
+        return column.initial_default
+    return repr(struct.unpack("f", struct.pack("f", float(column.initial_default)))[0])
 
 
 def _existing(definition: TableDefinition, columns: dict[str, Column], name: str) -> Column:
-    if name.lower() in RESERVED:
-        raise InvalidInputError(f"{definition}: {name.lower()} is a system column and cannot be altered")
-    if name.lower() not in columns:
+    if fold(name) in RESERVED:
+        raise InvalidInputError(f"{definition}: {fold(name)} is a system column and cannot be altered")
+    if fold(name) not in columns:
         raise InvalidInputError(
             f"{definition} has no column {name}; it has {', '.join(c.name for c in columns.values())}"
         )
-    return columns[name.lower()]
+    return columns[fold(name)]
 
 
 def _protected(definition: TableDefinition, columns: dict[str, Column], name: str, what: str) -> Column:

@@ -10,8 +10,9 @@ from sqlglot import exp
 from lakefork.predicates import duckdb_literal
 from lakefork.sql.expressions import refuse_what_reaches_out
 from lakefork.sql.rows import quoted_name
+from lakefork.sql.select import names_whole_rows
 from lakefork.sql.statements import TableName
-from lakefork.tables import Column, TableDefinition
+from lakefork.tables import Column, TableDefinition, fold
 
 TARGET = f"changed_{secrets.token_hex(8)}"  # no text can name it
 MOST_INLINE = 10
@@ -43,7 +44,7 @@ class Change:
         """Lower-case names that occur in it."""
         expressions = [self.where, *(value for _, value in self.assignments or ())]
         return frozenset(
-            identifier.name.lower()
+            fold(identifier.name)
             for one in expressions
             if one is not None
             for identifier in one.find_all(exp.Identifier)
@@ -55,9 +56,13 @@ class Change:
                 refuse_what_reaches_out(one)
 
 
-def columns_in(definition: TableDefinition, where: exp.Expr | None) -> tuple[Column, ...]:
-    names = {identifier.name.lower() for identifier in where.find_all(exp.Identifier)} if where is not None else set()
-    return tuple(column for column in definition.columns if column.name.lower() in names)
+def columns_in(definition: TableDefinition, change: Change) -> tuple[Column, ...]:
+    """The columns that its condition needs."""
+    where = change.where
+    if where is not None and names_whole_rows(where, {fold(change.alias or definition.name)}):
+        return definition.columns
+    names = {fold(identifier.name) for identifier in where.find_all(exp.Identifier)} if where is not None else set()
+    return tuple(column for column in definition.columns if fold(column.name) in names)
 
 
 def target_table(definition: TableDefinition, change: Change) -> exp.Expr:

@@ -26,6 +26,9 @@ class Duck:
         self._reader.register_filesystem(S3FileSystem(storage))
         self._reader.execute("SET TimeZone = 'UTC'")
         self._reader.execute("SET disabled_optimizers = 'top_n_window_elimination'")  # it turns -0.0 into 0.0
+        self._reader.execute("SET autoinstall_known_extensions = false")
+        self._reader.execute("SET autoload_known_extensions = false")
+        self._reader.execute("SET lock_configuration = true")
         self._locked = duckdb.connect(":memory:", config={**_COMMON, **limits})
         for name, value in _LOCKED.items():
             self._locked.execute(f"SET {name} = {value}")

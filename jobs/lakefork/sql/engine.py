@@ -1,16 +1,18 @@
 """The SQL engine: a session and a text in, results or one clear error out. Threads may share it."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
+from psycopg_pool import PoolTimeout
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, PermissionDeniedError
+from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
 from lakefork.settings import Settings
 from lakefork.sql import statements as st
 from lakefork.sql.expressions import bind, highest_parameter
@@ -27,6 +29,7 @@ from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.sql.system_writes import SystemWriter
 from lakefork.sql.tables import Tables
 from lakefork.sql.write import Writer
+from lakefork.tables import fold
 
 KEPT_TEXTS = 1_000
 
@@ -76,26 +79,36 @@ class Engine:
             if parameters:
                 refuse_unused(statements, len(parameters))
             for statement in statements:
-                results.append(self._execute(session, statement, parameters))
+                with self._domain_errors():
+                    results.append(self._execute(session, statement, parameters))
         except LakeforkError as error:
             return Outcome(results, error)
-        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError) as error:
-            return Outcome(results, InvalidInputError(str(error).splitlines()[0]))
-        except (psycopg.Error, AdbcError) as error:
-            self._resources.drop_idle_connections()  # after a restart of Postgres none of them is any good
-            return Outcome(results, DatabaseError(f"Postgres: {str(error).splitlines()[0]}"))
         return Outcome(results)
+
+    @contextmanager
+    def _domain_errors(self) -> Iterator[None]:
+        """Whatever a driver reports becomes an error of Lakefork."""
+        try:
+            yield
+        except psycopg.errors.QueryCanceled as error:
+            raise LimitError("the statement took too long (setting sql.statement_timeout_seconds)") from error
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError) as error:
+            raise InvalidInputError(str(error).splitlines()[0]) from error
+        except (psycopg.Error, PoolTimeout, AdbcError) as error:
+            self._resources.drop_idle_connections()  # after a restart of Postgres none of them is any good
+            raise DatabaseError(f"Postgres: {str(error).splitlines()[0]}") from error
 
     def load(self, session: Session, table: str, rows: pa.Table, *, as_user: str | None = None) -> int:
         """Appends many rows at once; their columns are those of the table, by name."""
         statement, *others = parsed(f"DESCRIBE TABLE {table}")
         if others or not isinstance(statement, st.DescribeTable):
             raise InvalidInputError(f"{table} is not the name of a table")
-        return self._writer.load(session, statement.name, rows, as_user)
+        with self._domain_errors():
+            return self._writer.load(session, statement.name, rows, as_user)
 
     def role_of(self, catalog: str, user: str) -> Role:
         """What system.users says; user, if it does not know them."""
-        with self._resources.catalog.connection() as connection:
+        with self._domain_errors(), self._resources.catalog.connection() as connection:
             row = connection.execute(
                 "SELECT role, deleted_at FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)
             ).fetchone()
@@ -106,7 +119,7 @@ class Engine:
     def rewrite_schemas(self, session: Session) -> int:
         """Writes all schema files of the catalog again; returns the number of namespaces."""
         session.require(Role.ADMIN, "rewriting schema files")
-        with self._resources.catalog.connection() as connection:
+        with self._domain_errors(), self._resources.catalog.connection() as connection:
             catalog = find_catalog(connection, session.catalog)
             tables: dict[str, list[str]] = {}
             for row in connection.execute(
@@ -138,7 +151,7 @@ class Engine:
         return Done(statement.text)
 
     def _write(self, session: Session, statement: st.Insert | st.Update | st.Delete, parameters: Sequence[Any]) -> int:
-        namespace = (statement.name.namespace or session.namespace or "").lower()
+        namespace = fold(statement.name.namespace or session.namespace or "")
         writer = self._system if namespace in SYSTEM_NAMESPACES else self._writer
         if isinstance(statement, st.Update):
             return writer.update(session, statement, parameters)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakefork.column_types import TEXT
-from lakefork.errors import InvalidInputError, NotFoundError
+from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import HotTable
 from lakefork.predicates import postgres_array, postgres_literal
@@ -32,12 +32,20 @@ class Lookup:
         self._definitions: OrderedDict[tuple[int, str, int, int], TableDefinition] = OrderedDict()
         self._lock = threading.Lock()
 
-    def catalog_id(self, connection: ArrowConnection, catalog: str) -> int:
-        name = postgres_literal(catalog, TEXT)
-        found = connection.query(f"SELECT catalog_id FROM lakefork.visible_catalog() WHERE catalog_name = {name}")
-        if not found.num_rows:
-            raise NotFoundError(f"there is no catalog {catalog!r}; `lakefork status` lists them")
-        return int(found["catalog_id"][0].as_py())
+    def catalog_id(self, connection: ArrowConnection, session: Session) -> int:
+        """The session's catalog, in which its user must not have been deleted."""
+        name = postgres_literal(session.catalog, TEXT)
+        user = "NULL" if session.user is None else postgres_literal(session.user, TEXT)
+        found = connection.query(
+            "SELECT c.catalog_id, EXISTS (SELECT FROM lakefork.app_user u WHERE u.catalog_id = c.catalog_id "
+            f"AND u.user_id = {user} AND u.deleted_at IS NOT NULL) AS deleted "
+            f"FROM lakefork.visible_catalog() c WHERE c.catalog_name = {name}"
+        ).to_pylist()
+        if not found:
+            raise NotFoundError(f"there is no catalog {session.catalog!r}; `lakefork status` lists them")
+        if found[0]["deleted"]:
+            raise PermissionDeniedError(f"user {session.user!r} was deleted")
+        return int(found[0]["catalog_id"])
 
     def find(
         self, connection: ArrowConnection, session: Session, name: TableName, snapshot: int | None = None
@@ -47,7 +55,7 @@ class Lookup:
     def find_all(
         self, connection: ArrowConnection, session: Session, names: Sequence[TableName], snapshot: int | None = None
     ) -> list[FoundTable]:
-        catalog_id = self.catalog_id(connection, session.catalog)
+        catalog_id = self.catalog_id(connection, session)
         namespaces = postgres_array([namespace_of(name, session) for name in names], TEXT)
         tables = postgres_array([name.table for name in names], TEXT)
         at = "NULL" if snapshot is None else str(snapshot)

@@ -84,6 +84,22 @@ def check_location(kind: TableKind, path: str) -> str:
     return scheme + "/".join(parts)
 
 
+def locations_overlap(one: str, other: str) -> bool:
+    """Whether a file of one table could lie within the directory of the other, for any user."""
+    return all(_may_be_equal(a, b) for a, b in zip(one.split("/"), other.split("/"), strict=False))
+
+
+def _may_be_equal(one: str, other: str) -> bool:
+    if USER_VARIABLE in one and USER_VARIABLE in other:
+        return True
+    if USER_VARIABLE in other:
+        one, other = other, one
+    head, variable, tail = one.partition(USER_VARIABLE)
+    if not variable:
+        return one == other
+    return other.startswith(head) and other.endswith(tail) and len(other) >= len(head) + len(tail)
+
+
 def static_part(location: str) -> str:
     """The directory above whatever depends on the user."""
     head, found, _ = location.partition(USER_VARIABLE)

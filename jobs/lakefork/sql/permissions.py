@@ -11,7 +11,7 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.predicates import postgres_literal
 from lakefork.sql.grammar import Rule, parse_rule
 from lakefork.sql.session import Role, Session
-from lakefork.tables import Column, TableDefinition
+from lakefork.tables import Column, TableDefinition, fold
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _user_access(connection: ArrowConnection, session: Session, definition: Tabl
     filters = [row_filter(rule, definition, user) for rule in rules]
     if None in filters:
         return Access(None)
-    columns = tuple(definition.by_name[rule.column.lower()] for rule in rules if rule.column)
+    columns = tuple(definition.by_name[fold(rule.column)] for rule in rules if rule.column)
     return Access(None, " OR ".join(f"({one})" for one in filters), columns)
 
 
@@ -91,7 +91,7 @@ def _parsed(text: str) -> Rule:
 
 
 def applies(rule: Rule, definition: TableDefinition) -> bool:
-    named = rule.column is None or rule.column.lower() in definition.by_name
+    named = rule.column is None or fold(rule.column) in definition.by_name
     return named and rule.matches(definition.namespace, definition.name)
 
 
@@ -99,7 +99,7 @@ def row_filter(rule: Rule, definition: TableDefinition, user: str) -> str | None
     """The rule's condition as SQL over the table's columns; None: it holds for all rows."""
     if rule.condition is None or rule.column is None:
         return None
-    column = definition.by_name[rule.column.lower()]
+    column = definition.by_name[fold(rule.column)]
 
     def bound(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.CurrentUser):

@@ -11,7 +11,7 @@ from sqlglot import exp
 from lakefork.predicates import Predicate, is_exact
 from lakefork.sql.expressions import constant
 from lakefork.sql.rows import typed_array
-from lakefork.tables import SEQ, Column, TableDefinition
+from lakefork.tables import SEQ, Column, TableDefinition, fold
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -41,7 +41,7 @@ def asks_for_changes(select: exp.Expr, name: str) -> bool:
             if isinstance(part, exp.LT | exp.LTE)
             else None
         )
-        if isinstance(later, exp.Column) and later.name.lower() == SEQ and later.table.lower() in ("", name.lower()):
+        if isinstance(later, exp.Column) and fold(later.name) == SEQ and fold(later.table) in ("", fold(name)):
             return True
     return False
 
@@ -82,7 +82,7 @@ def conjuncts(
     definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool = True
 ) -> Iterator[Predicate]:
     """The parts of a condition that compare key columns or _seq with constants; alone: no other table is named."""
-    columns = {column.name.lower(): column for column in definition.key}
+    columns = {fold(column.name): column for column in definition.key}
     columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
     condition = condition.unnest()
     for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
@@ -112,11 +112,11 @@ def _compared(
     *,
     alone: bool,
 ) -> Predicate | None:
-    if not isinstance(side, exp.Column) or side.name.lower() not in columns:
+    if not isinstance(side, exp.Column) or fold(side.name) not in columns:
         return None
-    if not (side.table.lower() == name.lower() if side.table else alone):
+    if not (fold(side.table) == fold(name) if side.table else alone):
         return None
-    column = columns[side.name.lower()]
+    column = columns[fold(side.name)]
     values = [_typed(other, column) for other in others]
     return Predicate(column, op, tuple(values)) if all(is_exact(value, column.type) for value in values) else None
 

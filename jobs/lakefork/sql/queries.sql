@@ -29,7 +29,7 @@ SELECT p.namespace, p.table_name, g.tags ->> 'kind' AS table_type,
                 lakefork.join_path(lakefork.join_path(lakefork.data_path({catalog_id}), p.schema_path, p.schema_relative), p.path, p.path_is_relative))
            AS storage_location, g.tags ->> 'flush_rows' AS flush_rows, g.tags ->> 'flush_interval' AS flush_interval,
        p.table_id, x.record_count AS rows, x.file_size_bytes AS bytes,
-       CASE WHEN {with_columns} THEN ARRAY(SELECT lower(c.column_name) FROM lakefork.visible_column({catalog_id}) c WHERE c.table_id = p.table_id) END AS columns
+       CASE WHEN {with_columns} THEN ARRAY(SELECT lower(c.column_name COLLATE "C") FROM lakefork.visible_column({catalog_id}) c WHERE c.table_id = p.table_id) END AS columns
 FROM (
     SELECT s.schema_name AS namespace, t.table_name, t.table_id, s.path AS schema_path, s.path_is_relative AS schema_relative,
            t.path, t.path_is_relative
@@ -48,7 +48,8 @@ LEFT JOIN public.ducklake_table_stats x ON x.catalog_id = {catalog_id} AND x.tab
 ORDER BY p.namespace COLLATE "C", lower(p.table_name COLLATE "C");
 
 -- columns: the columns of all tables
-SELECT s.schema_name AS table_schema, t.table_name, c.column_name, c.column_order AS ordinal_position, c.default_value AS column_default,
+SELECT s.schema_name AS table_schema, t.table_name, c.column_name,
+       row_number() OVER (PARTITION BY t.table_id ORDER BY c.column_order) AS ordinal_position, c.default_value AS column_default,
        CASE WHEN c.nulls_allowed THEN 'YES' ELSE 'NO' END AS is_nullable, coalesce(e.column_type || '[]', c.column_type) AS data_type
 FROM lakefork.visible_schema({catalog_id}) s
 JOIN lakefork.visible_table({catalog_id}) t USING (schema_id)

@@ -38,12 +38,12 @@ class _Plan:
 class QuickInserter:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._plans: OrderedDict[tuple[str, str | None, str], _Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[object, ...], _Plan] = OrderedDict()
         self._lock = threading.Lock()
 
     def insert(self, session: Session, statement: Insert, parameters: Sequence[Any]) -> bool:
         """True if the row is in; False if nothing was done."""
-        plan = self._plans.get((session.catalog, session.namespace, statement.text))
+        plan = self._plans.get(_plan_key(session, statement))
         if (
             plan is None
             or (not plan.definition.per_user and session.role < Role.SERVICE)
@@ -70,13 +70,17 @@ class QuickInserter:
             return
         plan = _Plan(found.definition, append_one_statement(found.definition), slots)
         with self._lock:
-            self._plans[session.catalog, session.namespace, statement.text] = plan
+            self._plans[_plan_key(session, statement)] = plan
             while len(self._plans) > KEPT_PLANS:
                 self._plans.popitem(last=False)
 
     def _forget(self, session: Session, statement: Insert) -> None:
         with self._lock:
-            self._plans.pop((session.catalog, session.namespace, statement.text), None)
+            self._plans.pop(_plan_key(session, statement), None)
+
+
+def _plan_key(session: Session, statement: Insert) -> tuple[object, ...]:
+    return session.catalog, session.namespace, statement.text, statement.parameters
 
 
 def _slots(statement: Insert, definition: TableDefinition) -> tuple[tuple[Column, int | None, Any], ...] | None:
@@ -98,7 +102,9 @@ def _slots(statement: Insert, definition: TableDefinition) -> tuple[tuple[Column
 
 
 def _generates_key(definition: TableDefinition) -> bool:
-    return len(definition.key) == 1 and definition.key[0].type.name in GENERATED_KEYS
+    return (
+        len(definition.key) == 1 and definition.key[0].type.name in GENERATED_KEYS and definition.key[0].default is None
+    )
 
 
 def _slot(column: Column, cell: exp.Expr | None, *, is_key: bool) -> tuple[Column, int | None, Any] | None:

@@ -22,11 +22,12 @@ from lakefork.predicates import Predicate
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.duck import Duck
-from lakefork.sql.lookup import FoundTable, Lookup
+from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
 from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.sql.versions import Wanted, list_batches
 from lakefork.storage import StorageOptions
+from lakefork.tables import fold
 
 MANY_KEYS = 100
 
@@ -41,20 +42,31 @@ class Resources:
         timeout = sql.statement_timeout_seconds
         self.duck = Duck(self.storage, memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
         self.lookup = Lookup()
-        self.known_targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
-        self.readers = ArrowPool(lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=timeout), sql.connections)
-        self.writers = ArrowPool(
-            lambda: ArrowConnection(dsn, read_only=False, timeout_seconds=timeout), sql.connections
-        )
+        self._targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
+        self.readers = self._pool(read_only=True)
+        self.writers = self._pool(read_only=False)
         self.catalog: ConnectionPool[Connection] = ConnectionPool(
             dsn,
             connection_class=psycopg.Connection[dict[str, object]],
-            kwargs={"autocommit": True, "row_factory": dict_row, "application_name": "lakefork"},
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                "application_name": "lakefork",
+                "options": f"-c statement_timeout={int(timeout * 1000)}",
+            },
             min_size=0,
             max_size=sql.connections,
             open=True,
         )
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
+
+    def _pool(self, *, read_only: bool) -> ArrowPool:
+        timeout, max_bytes = self.settings.statement_timeout_seconds, self.settings.memory_mb << 20
+        return ArrowPool(
+            lambda: ArrowConnection(self.dsn, read_only=read_only, timeout_seconds=timeout, max_bytes=max_bytes),
+            self.settings.connections,
+            timeout,
+        )
 
     def drop_idle_connections(self) -> None:
         self.catalog.check()
@@ -73,6 +85,18 @@ class Resources:
         """A connection for commits, and the session's catalog as it is now."""
         with self.catalog.connection() as connection:
             yield connection, find_catalog(connection, session.catalog)
+
+    def known_target(self, session: Session, name: TableName) -> FoundTable | None:
+        """What was last written to under this name; whoever uses it checks under a lock that it still holds."""
+        return self._targets.get(_target_key(session, name))
+
+    def remember_target(self, session: Session, name: TableName, found: FoundTable | None) -> None:
+        if len(self._targets) >= KEPT_DEFINITIONS:
+            self._targets.clear()
+        if found is None:
+            self._targets.pop(_target_key(session, name), None)
+        else:
+            self._targets[_target_key(session, name)] = found
 
     def with_hot_table(self, session: Session, name: TableName, found: FoundTable) -> FoundTable:
         """The table with a place for new rows; the first write under a definition makes it."""
@@ -112,6 +136,10 @@ class Resources:
         within = (Predicate(column, ">=", (low,)), Predicate(column, "<=", (high,)))
         batches = list_batches(connection, found.definition, Wanted(found, (), user_id, within))
         return not batches_to_read(batches, within)
+
+
+def _target_key(session: Session, name: TableName) -> tuple[str, str, str]:
+    return session.catalog, fold(namespace_of(name, session)), fold(name.table)
 
 
 def _retained(connection: Connection, snapshot: int) -> int:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.predicates import is_exact
 from lakefork.sql.duck import Duck
-from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition, fold
 
 GENERATED_KEYS = ("int64", "uuid")
 DAY = 86_400_000_000  # microseconds
@@ -34,13 +34,13 @@ def target_columns(definition: TableDefinition, names: Sequence[str]) -> tuple[C
 
 
 def named_column(definition: TableDefinition, name: str) -> Column:
-    if name.lower() in (SEQ, DELETED, USER_ID, UPDATED):
-        raise InvalidInputError(f"{definition}: {name.lower()} is kept by the system and cannot be set")
-    if name.lower() not in definition.by_name:
+    if fold(name) in (SEQ, DELETED, USER_ID, UPDATED):
+        raise InvalidInputError(f"{definition}: {fold(name)} is kept by the system and cannot be set")
+    if fold(name) not in definition.by_name:
         raise InvalidInputError(
             f"{definition} has no column {name}; it has {', '.join(c.name for c in definition.columns)}"
         )
-    return definition.by_name[name.lower()]
+    return definition.by_name[fold(name)]
 
 
 def quoted_name(column: Column) -> str:

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from lakefork.sql.dialect import DIALECT, QueryParser
 from lakefork.sql.reading import PlacedError, read, show, syntax_errors
+from lakefork.tables import fold
 
 ALLOWED = (
     exp.Identifier,
@@ -51,8 +52,8 @@ class Rule:
 
 def _matches(pattern: str, name: str) -> bool:
     # By hand: a regular expression with many stars takes exponential time on names that almost match.
-    first, *rest = pattern.casefold().split("*")
-    name = name.casefold()
+    first, *rest = fold(pattern).split("*")
+    name = fold(name)
     if not rest:
         return name == first
     *middle, last = rest

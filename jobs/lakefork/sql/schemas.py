@@ -9,7 +9,7 @@ from lakefork.cold import schema_files
 from lakefork.cold.schema_files import TableEntry
 from lakefork.queries import load
 from lakefork.sql.resources import Resources
-from lakefork.tables import TableDefinition
+from lakefork.tables import TableDefinition, fold
 
 _SQL = load(__package__)
 _log = logging.getLogger(__name__)
@@ -45,18 +45,20 @@ class SchemaWriter:
         with connection.transaction():
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))",
-                (namespace.lower(), catalog.catalog_id),
+                (fold(namespace), catalog.catalog_id),
             )
             rows = connection.execute(
                 _SQL["namespace_tables"], {"catalog_id": catalog.catalog_id, "namespace": namespace}
             ).fetchall()
-            versions = {row["table_name"].lower(): row for row in rows}
+            versions = {fold(row["table_name"]): row for row in rows}
             for table in tables:
-                row = versions.get(table.lower())
+                row = versions.get(fold(table))
                 if row is None:
                     schema_files.remove_table_schemas(catalog.data_path, resources.storage, namespace, table)
                     continue
-                wanted = list(zip(row["snapshots"], row["times"], strict=True))[-1 if newest_only else 0 :]
+                wanted = list(zip(row["snapshots"], row["times"], strict=True))
+                if newest_only:
+                    wanted = wanted[self._first_missing(catalog, namespace, table, len(wanted)) - 1 :]
                 schema_files.write_table_schemas(
                     catalog.data_path, resources.storage, self._definitions(catalog, row["table_id"], wanted)
                 )
@@ -67,6 +69,15 @@ class SchemaWriter:
                 for row in rows
             ]
             schema_files.write_manifest(catalog.data_path, resources.storage, namespace, entries)
+
+    def _first_missing(self, catalog: Catalog, namespace: str, table: str, newest: int) -> int:
+        """The newest version, or the first before it whose file somebody did not come to write."""
+        first = newest
+        while first > 1 and not schema_files.has_schema(
+            catalog.data_path, self._resources.storage, namespace, table, first - 1
+        ):
+            first -= 1
+        return first
 
     def _definitions(
         self, catalog: Catalog, table_id: int, snapshots: list[tuple[int, datetime.datetime]]

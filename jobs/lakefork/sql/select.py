@@ -23,7 +23,7 @@ from lakefork.sql.predicates import asks_for_changes, predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
 from lakefork.sql.versions import Scanned, Wanted, read_latest
-from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column
+from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, fold
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
 RELATION = f"relation_{secrets.token_hex(8)}"  # no text can name it
@@ -47,7 +47,7 @@ class Mentioned:
     everything: bool
 
     def needs(self, column: Column) -> bool:
-        return self.everything or column.name.lower() in self.names
+        return self.everything or fold(column.name) in self.names
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class Reader:
         given: relations that are there already, and may be named as they are.
         """
         query = query.copy()
+        _name_ctes_alike(query)
         refuse_what_reaches_out(query)
-        _refuse_natural_joins(query)
+        _refuse_ambiguous_columns(query)
         uses = list(_table_uses(query, set(given or ())))
         mentioned = _mentioned(query)
         self._require_one_namespace([use for use in uses if not _is_system(use.node)])
@@ -119,8 +120,9 @@ class Reader:
         columns = tuple(
             column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns
         )
-        predicates = tuple(predicates_of(definition, use.select, use.node.alias_or_name))
-        deleted_too = _names_deleted(use) or asks_for_changes(use.select, use.node.alias_or_name)
+        renamed = bool(use.node.args.get("alias") and use.node.args["alias"].args.get("columns"))
+        predicates = () if renamed else tuple(predicates_of(definition, use.select, use.node.alias_or_name))
+        deleted_too = not renamed and (_names_deleted(use) or asks_for_changes(use.select, use.node.alias_or_name))
         return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
 
     def _snapshot(self, node: exp.Table) -> int | None:
@@ -159,14 +161,14 @@ def _table_uses(query: exp.Expr, given: set[str]) -> Iterator[Use]:
         for source in scope.sources.values():
             if isinstance(source, exp.Table):
                 found[id(source)] = Use(source, scope.expression)
-    ctes = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    ctes = {fold(cte.alias) for cte in query.find_all(exp.CTE)}
     for node in list(query.find_all(exp.Table)):
         if isinstance(node.this, exp.Func):
             _require_table_function(node.this)
         elif id(node) in found:
             if not (not node.db and node.name in given):
                 yield found[id(node)]
-        elif node.db or node.name.lower() not in ctes | given:
+        elif node.db or fold(node.name) not in ctes | given:
             yield Use(node, node.parent_select or query)
 
 
@@ -177,23 +179,36 @@ def _require_table_function(function: exp.Func) -> None:
 
 
 def _is_system(node: exp.Table) -> bool:
-    return node.db.lower() in SYSTEM_NAMESPACES
+    return fold(node.db) in SYSTEM_NAMESPACES
 
 
 def _mentioned(query: exp.Expr) -> Mentioned:
     stars = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
-    names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
-    return Mentioned(names, stars or any(query.find_all(exp.Columns)) or _names_whole_rows(query))
+    names = frozenset(fold(identifier.name) for identifier in query.find_all(exp.Identifier))
+    tables = {fold(table.alias_or_name) for table in query.find_all(exp.Table)}
+    return Mentioned(names, stars or names_whole_rows(query, tables))
 
 
-def _names_whole_rows(query: exp.Expr) -> bool:
+def names_whole_rows(expression: exp.Expr, tables: set[str]) -> bool:
     """A table's name as a value is its whole row, and columns renamed by an alias go by their places."""
-    tables = {table.alias_or_name.lower() for table in query.find_all(exp.Table)}
-    values = any(not column.table and column.name.lower() in tables for column in query.find_all(exp.Column))
-    return values or any(alias.args.get("columns") for alias in query.find_all(exp.TableAlias))
+    values = any(not column.table and fold(column.name) in tables for column in expression.find_all(exp.Column))
+    renamed = any(alias.args.get("columns") for alias in expression.find_all(exp.TableAlias))
+    return values or renamed or expression.find(exp.Columns) is not None
 
 
-def _refuse_natural_joins(query: exp.Expr) -> None:
+def _name_ctes_alike(query: exp.Expr) -> None:
+    """sqlglot finds a CTE only by the very name, DuckDB by any case of it."""
+    names = {fold(cte.alias): cte.alias for cte in query.find_all(exp.CTE)}
+    for table in query.find_all(exp.Table):
+        if not table.db and isinstance(table.this, exp.Identifier) and fold(table.name) in names:
+            if table.name != names[fold(table.name)] and not table.alias:
+                table.set("alias", exp.TableAlias(this=table.this.copy()))
+            table.this.set("this", names[fold(table.name)])
+
+
+def _refuse_ambiguous_columns(query: exp.Expr) -> None:
+    if query.find(exp.PositionalColumn):
+        raise InvalidInputError("columns are called by their names, not by #n")
     if any(join.method == "NATURAL" for join in query.find_all(exp.Join)):
         raise InvalidInputError(f"NATURAL JOIN would compare {SEQ} and {DELETED} too: write ON or USING")
 
@@ -210,9 +225,11 @@ def exposed(rows: pa.Table, names: frozenset[str]) -> pa.Table:
 
 def _names_deleted(use: Use) -> bool:
     where = use.select.args.get("where")
+    name = fold(use.node.alias_or_name)
     return where is not None and any(
-        column.name.lower() == DELETED and (not column.table or column.table.lower() == use.node.alias_or_name.lower())
+        fold(column.table) == name or (not column.table and column.parent_select is use.select)
         for column in where.find_all(exp.Column)
+        if fold(column.name) == DELETED
     )
 
 
@@ -222,8 +239,8 @@ def _hide_from_star(use: Use, hidden: list[str]) -> None:
     for star in use.select.find_all(exp.Star):
         if star.parent_select is use.select and not isinstance(star.parent, exp.Count):
             table = star.parent.table if isinstance(star.parent, exp.Column) else ""
-            if not table or table.lower() == use.node.alias_or_name.lower():
-                known = {one.name.lower() for one in star.args.get("except_") or ()}
+            if not table or fold(table) == fold(use.node.alias_or_name):
+                known = {fold(one.name) for one in star.args.get("except_") or ()}
                 star.set(
                     "except_",
                     [*(star.args.get("except_") or ()), *(exp.to_identifier(c) for c in hidden if c not in known)],

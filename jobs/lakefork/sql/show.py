@@ -1,7 +1,10 @@
 """SHOW and DESCRIBE."""
 
 import json
+from collections import Counter
 from typing import Any
+
+import pyarrow as pa
 
 from lakefork.cold.schema_files import manifest_path, schema_path
 from lakefork.column_types import TEXT
@@ -15,7 +18,7 @@ from lakefork.sql.permissions import Access, read_access
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Rows, from_columns
 from lakefork.sql.session import Role, Session
-from lakefork.sql.statements import DescribeTable, ShowNamespaces, ShowTables, ShowTableStats
+from lakefork.sql.statements import DescribeTable, Page, ShowNamespaces, ShowTables, ShowTableStats
 from lakefork.sql.system import NO_LIMIT, Asking, list_tables
 from lakefork.tables import USER_ID, TableDefinition
 
@@ -27,19 +30,21 @@ class Shower:
         self._resources = resources
 
     def namespaces(self, session: Session, statement: ShowNamespaces) -> Rows:
+        """With the number of tables that the session may use."""
         with self._resources.readers.transaction() as connection:
-            catalog_id = self._resources.lookup.catalog_id(connection, session.catalog)
+            asking = Asking(connection, session, self._resources.lookup.catalog_id(connection, session))
             limit = NO_LIMIT if statement.page.limit is None else statement.page.limit
-            return Rows(
-                statement.text,
-                connection.query(
-                    _SQL["namespaces"].format(catalog_id=catalog_id, limit=limit, offset=statement.page.offset)
-                ),
-            )
+            sql = _SQL["namespaces"].format(catalog_id=asking.catalog_id, limit=limit, offset=statement.page.offset)
+            found = connection.query(sql)
+            if session.role >= Role.SERVICE:
+                return Rows(statement.text, found)
+            usable = Counter(list_tables(asking, None, Page())["namespace"].to_pylist())
+        counts = pa.array([usable[name] for name in found["namespace"].to_pylist()], pa.int64())
+        return Rows(statement.text, found.set_column(found.column_names.index("tables"), "tables", counts))
 
     def tables(self, session: Session, statement: ShowTables) -> Rows:
         with self._resources.readers.transaction() as connection:
-            asking = Asking(connection, session, self._resources.lookup.catalog_id(connection, session.catalog))
+            asking = Asking(connection, session, self._resources.lookup.catalog_id(connection, session))
             found = list_tables(asking, statement.namespace or session.namespace, statement.page).to_pylist()
         rows = [
             (
@@ -73,7 +78,11 @@ class Shower:
             for c in definition.system_columns
             if c.name != USER_ID
         ]
-        rows += [("table", name, value, None, None, None) for name, value in _properties(definition)]
+        hidden = () if session.role >= Role.SERVICE else ("storage_location", "location_reference")
+        rows += [
+            ("table", name, None if name in hidden else value, None, None, None)
+            for name, value in _properties(definition)
+        ]
         for row in versions:
             path = schema_path(definition.namespace, definition.name, row["version"])
             when = row["snapshot_time"].isoformat() if row["snapshot_time"] else None
@@ -125,8 +134,8 @@ def _role(name: str, key: list[str]) -> str | None:
     return f"primary key {key.index(name) + 1}" if name in key else None
 
 
-def _location(row: dict[str, Any]) -> str:
-    return "N/A (ephemeral)" if row["table_type"] == "STREAM" else str(row["storage_location"])
+def _location(row: dict[str, Any]) -> str | None:
+    return "N/A (ephemeral)" if row["table_type"] == "STREAM" else row["storage_location"]
 
 
 def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:

@@ -1,5 +1,6 @@
 """What a text of SQL asks for, as frozen objects: the grammar makes them, the engine carries them out."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -194,6 +195,11 @@ class Insert(Statement):
     columns: tuple[str, ...]
     source: exp.Expr
     as_user: str | None = None
+
+    @functools.cached_property
+    def parameters(self) -> tuple[int, ...]:
+        """The numbers of its parameters: the same text comes with others where it follows another statement."""
+        return tuple(int(node.name) for node in self.source.find_all(exp.Placeholder))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from lakefork.sql.lookup import Lookup
 from lakefork.sql.permissions import rules_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import Page, TableName
+from lakefork.tables import fold
 
 SYSTEM_NAMESPACES = ("system", "information_schema")
 _SQL = load(__package__)
@@ -53,7 +54,7 @@ def read_system_table(connection: ArrowConnection, session: Session, lookup: Loo
     full = f"{name.namespace}.{name.table}".lower()
     if full not in _TABLES:
         raise NotFoundError(f"there is no table {full}; there are {', '.join(sorted(_TABLES))}")
-    return _TABLES[full](Asking(connection, session, lookup.catalog_id(connection, session.catalog)))
+    return _TABLES[full](Asking(connection, session, lookup.catalog_id(connection, session)))
 
 
 def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
@@ -72,13 +73,15 @@ def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
         rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
         found = found.filter(pa.array([_is_usable(rules, row) for row in found.to_pylist()], pa.bool_()))
         found = found.slice(page.offset, limit)
+        place = found.column_names.index("storage_location")  # where files lie is not for users
+        found = found.set_column(place, "storage_location", pa.nulls(found.num_rows, pa.string()))
     return found.drop_columns(["columns"])
 
 
 def _is_usable(rules: list[Rule], row: dict[str, Any]) -> bool:
     return row["table_type"] != "SHARED" or any(
         rule.matches(row["namespace"], row["table_name"])
-        and (rule.column is None or rule.column.lower() in row["columns"])
+        and (rule.column is None or fold(rule.column) in row["columns"])
         for rule in rules
     )
 
@@ -112,7 +115,7 @@ def _tables(asking: Asking) -> pa.Table:
 
 
 def _jobs(asking: Asking) -> pa.Table:
-    mine = f"coalesce(parameters ->> 'catalog', {asking.catalog_name}) = {asking.catalog_name}"
+    mine = f"parameters ->> 'catalog' = {asking.catalog_name}"
     seen = (
         "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
     )

@@ -196,9 +196,10 @@ class SystemWriter:
             for name, kind in columns.items()
         )
         condition = "true" if where is None else where.sql(dialect="duckdb")
+        name = exp.to_identifier(alias, quoted=True).sql(dialect="duckdb")
         with self._resources.duck.locked() as cursor:
             cursor.register({"found_rows": _arrow(found, columns)})
-            return list(cursor.query(f'SELECT {values} FROM found_rows AS "{alias}" WHERE {condition}').to_pylist())
+            return list(cursor.query(f"SELECT {values} FROM found_rows AS {name} WHERE {condition}").to_pylist())
 
 
 def _arrow(rows: list[Row], columns: Mapping[str, str]) -> Any:

@@ -58,15 +58,14 @@ def _add_column(changes: Changes, table_id: int, column: Column, order: int) -> 
 def change_columns(changes: Changes, definition: TableDefinition, columns: tuple[Column, ...]) -> None:
     """Only what differs is ended and written anew; new columns come last."""
     kept = {column.column_id: column for column in columns}
-    order = {column.column_id: place for place, column in enumerate(definition.columns, 1)}
     for column in definition.columns:
         if kept.get(column.column_id) == column:
             continue
         changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id)
         if column.type.element:
             changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id + 1)
-    last = max(order.values())
+    last = max(column.order for column in definition.columns)
     for column in columns:
+        last += column.column_id not in definition.by_id
         if definition.by_id.get(column.column_id) != column:
-            last += column.column_id not in order
-            _add_column(changes, definition.table_id, column, order.get(column.column_id, column.column_id))
+            _add_column(changes, definition.table_id, column, column.order or last)

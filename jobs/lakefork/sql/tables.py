@@ -21,6 +21,7 @@ from lakefork.sql.options import (
     DEFAULT_DELETED_RETENTION,
     check_location,
     flush_tags,
+    locations_overlap,
     option_tags,
     static_part,
 )
@@ -40,7 +41,7 @@ from lakefork.sql.statements import (
 from lakefork.sql.table_changes import change_columns, table_changes
 from lakefork.storage import require_access
 from lakefork.storage.paths import path_part
-from lakefork.tables import FIRST_COLUMN_ID, Column, TableDefinition
+from lakefork.tables import FIRST_COLUMN_ID, Column, TableDefinition, fold
 
 LOCK_SECONDS = 10
 MOST_COLUMNS, MOST_KEY_COLUMNS = 1_000, 16  # Postgres can hold 1,600 columns and index 32
@@ -69,7 +70,7 @@ class Tables:
                 raise ConflictError(f"there is a table {namespace}.{statement.name.table} already")
             tags |= self._location_tags(connection, catalog, kind, namespace, statement)
             key_ids = [
-                next(c.column_id for c in columns if c.name.lower() == name.lower()) for name in statement.primary_key
+                next(c.column_id for c in columns if fold(c.name) == fold(name)) for name in statement.primary_key
             ]
             tags |= {"kind": kind.value, "primary_key": json.dumps(key_ids)}
             changes = table_changes(schema_id, statement.name.table, kind, columns, tags)
@@ -148,7 +149,7 @@ class Tables:
             column = replace(
                 self._with_default(given, new_column(table, given, next_id, columns)), initial_default=None
             )
-            columns[given.name.lower()] = column
+            columns[fold(given.name)] = column
             next_id += ids_of(column)
         return _not_too_many(table, tuple(columns.values()))
 
@@ -166,7 +167,7 @@ class Tables:
         value = values[0]
         is_constant = constant(given.default)[0] or not any(given.default.find_all(exp.Func))
         if value is None:
-            return column
+            return replace(column, default=None, default_is_expression=False)
         return replace(
             column, initial_default=value, default=value if is_constant else sql, default_is_expression=not is_constant
         )
@@ -205,7 +206,7 @@ def _check_key(kind: TableKind, statement: CreateTable, columns: tuple[Column, .
     if len(statement.primary_key) > MOST_KEY_COLUMNS:
         raise InvalidInputError(f"{table}: a key has at most {MOST_KEY_COLUMNS} columns")
     for name in statement.primary_key:
-        column = next(c for c in columns if c.name.lower() == name.lower())
+        column = next(c for c in columns if fold(c.name) == fold(name))
         if column.type.element or column.type.name in ("float32", "float64", "json"):
             raise InvalidInputError(
                 f"{table}: {column.type.duckdb} is no type for a key: its values have no reliable equality"
@@ -221,7 +222,7 @@ def _table_tags(kind: TableKind, statement: CreateTable) -> dict[str, str]:
             )
         return option_tags(kind, options)
     tags = option_tags(
-        kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{key.lower(): value for key, value in options.items()}}
+        kind, {"deleted_retention": DEFAULT_DELETED_RETENTION, **{fold(key): value for key, value in options.items()}}
     )
     return tags | (flush_tags(statement.flush_policy) if statement.flush_policy else {})
 
@@ -268,9 +269,11 @@ def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -
 
 
 def _refuse_foreign_location(connection: Connection, catalog: Catalog, location: str) -> None:
-    row = connection.execute("SELECT lakefork.location_in_use(%s) AS used_by", (location,)).fetchone()
-    if row and row["used_by"]:
-        raise ConflictError(f"LOCATION {location!r} belongs to table {row['used_by']}")
+    for row in connection.execute("SELECT * FROM lakefork.table_locations()"):
+        if locations_overlap(location, row["location"]):
+            mine = row["catalog_id"] == catalog.catalog_id
+            whose = f"table {row['namespace']}.{row['table_name']}" if mine else "a table of another catalog"
+            raise ConflictError(f"LOCATION {location!r} belongs to {whose}")
     other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
     if other:
         whose = "the catalog: leave LOCATION out" if other["catalog_id"] == catalog.catalog_id else "another catalog"

@@ -16,7 +16,7 @@ from lakefork.maintenance.pruning import Batch, batches_to_read
 from lakefork.predicates import Predicate, postgres_literal
 from lakefork.sql.duck import Duck
 from lakefork.sql.lookup import FoundTable
-from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition, fold
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scan
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
     read = batches_to_read(batches, wanted.predicates)
     rows = resolve_latest_version(
-        duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates), wanted
+        duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates, wanted.user_id), wanted
     )
     return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), len(read))
 
@@ -88,7 +88,7 @@ def read_by_key(
     scan = None
     if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
         read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
-        scan = _scan(definition, definition.columns, read, wanted.predicates)
+        scan = _scan(definition, definition.columns, read, wanted.predicates, user_id)
     if scan is None and row_filter is None and [under for under, _ in hot.values()] == [definition]:
         return _as_defined(definition, hot["hot_0"][1])
     return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if scan else None)
@@ -98,7 +98,7 @@ def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
     """What one hot table gave, under the names and types of the definition."""
     schema = _schema(definition, definition.columns)
     names = [
-        name if name in definition.system_names else f"c{definition.by_name[name.lower()].column_id}"
+        name if name in definition.system_names else f"c{definition.by_name[fold(name)].column_id}"
         for name in schema.names
     ]
     return found.select(names).rename_columns(schema.names).cast(schema)
@@ -171,10 +171,17 @@ def list_batches(connection: ArrowConnection, definition: TableDefinition, wante
 
 
 def _scan(
-    definition: TableDefinition, columns: Sequence[Column], batches: Sequence[Batch], predicates: Sequence[Predicate]
+    definition: TableDefinition,
+    columns: Sequence[Column],
+    batches: Sequence[Batch],
+    predicates: Sequence[Predicate],
+    user_id: str | None,
 ) -> str | None:
     if not batches:
         return None
+    if user_id is not None:  # the catalog says whose a batch is; its rows say so too
+        owner = next(column for column in definition.system_columns if column.name == USER_ID)
+        predicates = [*predicates, Predicate(owner, "=", (user_id,))]
     return scan_sql([batch.path for batch in batches], [*definition.system_columns, *columns], predicates)
 
 
@@ -220,5 +227,7 @@ def _name(column: Column) -> str:
 
 
 def _schema(definition: TableDefinition, columns: Sequence[Column]) -> pa.Schema:
+    if len(columns) == len(definition.columns):
+        return definition.arrow_schema
     everything = [*columns, *definition.system_columns]
-    return pa.schema([pa.field(column.name, column.type.arrow) for column in everything])
+    return pa.schema([definition.arrow_schema.field(column.name) for column in everything])

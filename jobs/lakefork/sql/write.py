@@ -20,7 +20,7 @@ from lakefork.predicates import postgres_literal
 from lakefork.sql.change import TARGET, Change, columns_in, inline_rows, target_table, with_condition
 from lakefork.sql.expressions import bind, constant
 from lakefork.sql.grammar import is_default
-from lakefork.sql.lookup import FoundTable, namespace_of
+from lakefork.sql.lookup import FoundTable
 from lakefork.sql.permissions import Access, write_access
 from lakefork.sql.predicates import conjuncts, names_only_keys, pinned_keys
 from lakefork.sql.resources import Resources
@@ -95,7 +95,7 @@ class Writer:
             try:
                 return work()
             except DefinitionChangedError:
-                self._resources.known_targets.pop(_target_key(session, name), None)
+                self._resources.remember_target(session, name, None)
                 time.sleep(random.uniform(0, 0.01) * attempt)  # noqa: S311 - so that those who wait come apart
         return work()
 
@@ -139,7 +139,7 @@ class Writer:
     def _target(self, session: Session, name: TableName, as_user: str | None) -> tuple[FoundTable, Access]:
         """The table to write to, with a hot table for its definition of now."""
         resources = self._resources
-        known = resources.known_targets.get(_target_key(session, name))
+        known = resources.known_target(session, name)
         if known and known.definition.per_user and as_user is None:
             return known, Access(session.own_user())  # whether it still holds is checked under its lock
         with resources.readers.transaction() as connection:
@@ -150,7 +150,7 @@ class Writer:
                 )
             access = write_access(connection, session, found.definition, as_user)
         found = resources.with_hot_table(session, name, found)
-        resources.known_targets[_target_key(session, name)] = found
+        resources.remember_target(session, name, found)
         return found, access
 
     def _append(
@@ -199,29 +199,31 @@ class Writer:
         names = {named_column(definition, name): value for name, value in change.assignments or ()}
         _refuse_key_change(definition, names)
         change.refuse_what_reaches_out()
-        with self._reader_for(_acting(session, change.as_user), change) as reader:
-            keys = pinned_keys(definition, change.where, change.alias)
-            if keys is None:
-                keys = self._matching_keys(session, found, access, change)
-            if not keys.num_rows:
+        keys = pinned_keys(definition, change.where, change.alias)
+        if keys is None:
+            keys = self._matching_keys(session, found, access, change)
+        if keys.num_rows > resources.settings.max_changed_rows:
+            raise _too_many(resources.settings.max_changed_rows)
+        action = "DELETE" if change.assignments is None else "UPDATE"
+        if not keys.num_rows and change.as_user is None:
+            return 0
+        with (
+            self._reader_for(_acting(session, change.as_user), change) as reader,
+            resources.writers.transaction() as connection,
+        ):
+            _lock(connection, definition, access.user_id, keys)
+            current = read_by_key(connection, resources.duck, found, access.user_id, keys, access.row_filter)
+            live = current.filter(pc.invert(current[DELETED]))
+            rows = self._changed_rows(reader, definition, change, names, live)
+            _audit(connection, session, definition, action, change.as_user, rows.num_rows)
+            if not rows.num_rows:
                 return 0
-            if keys.num_rows > resources.settings.max_changed_rows:
-                raise _too_many(resources.settings.max_changed_rows)
-            with resources.writers.transaction() as connection:
-                _lock(connection, definition, access.user_id, keys)
-                current = read_by_key(connection, resources.duck, found, access.user_id, keys, access.row_filter)
-                live = current.filter(pc.invert(current[DELETED]))
-                rows = self._changed_rows(reader, definition, change, names, live)
-                if not rows.num_rows:
-                    return 0
-                if not are_unique(rows.select([column.name for column in definition.key])):
-                    raise InvalidInputError(f"{definition}: SET gives more than one value for a row")
-                check_values(definition, rows)
-                check_row_filter(resources.duck, definition, access.row_filter, rows)
-                versions = _stamped(resources, rows, _newest(current), deleted=change.assignments is None)
-                append_version(connection, definition, access.user_id, versions)
-                action = "DELETE" if change.assignments is None else "UPDATE"
-                _audit(connection, session, definition, action, change.as_user, rows.num_rows)
+            if not are_unique(rows.select([column.name for column in definition.key])):
+                raise InvalidInputError(f"{definition}: SET gives more than one value for a row")
+            check_values(definition, rows)
+            check_row_filter(resources.duck, definition, access.row_filter, rows)
+            versions = _stamped(resources, rows, _newest(current), deleted=change.assignments is None)
+            append_version(connection, definition, access.user_id, versions)
         return int(rows.num_rows)
 
     @contextmanager
@@ -240,7 +242,7 @@ class Writer:
             found = resources.lookup.find(connection, session, change.name)  # what was known may lack new batches
             if found.definition is not definition:
                 raise DefinitionChangedError(f"{definition} was changed meanwhile: try again")
-            columns = (*columns_in(definition, change.where), *access.filter_columns)
+            columns = (*columns_in(definition, change), *access.filter_columns)
             predicates = (
                 tuple(conjuncts(definition, change.where, change.alias or definition.name)) if change.where else ()
             )
@@ -252,7 +254,7 @@ class Writer:
             reader = Reader(connection, resources.duck, resources.lookup, _acting(session, change.as_user))
             given = {TARGET: exposed(rows, change.names)}
             keys = reader.run(with_condition(query, change), max_rows=None, given=given)
-        return keys.cast(pa.schema([(column.name, column.type.arrow) for column in definition.key]))
+        return keys.cast(definition.key_schema)
 
     def _changed_rows(
         self,
@@ -276,7 +278,7 @@ class Writer:
             rows = reader.run(query, max_rows=None, given={TARGET: live})
         else:
             rows = self._evaluate(definition, change, values, live)
-        return rows.cast(pa.schema([(column.name, column.type.arrow) for column in definition.columns]))
+        return rows.cast(definition.row_schema)
 
     def _evaluate(
         self, definition: TableDefinition, change: Change, values: dict[Column, exp.Expr], live: pa.Table
@@ -301,10 +303,6 @@ def _too_many(limit: int) -> LimitError:
 def _acting(session: Session, as_user: str | None) -> Session:
     """AS USER reads what that user may read, and is that user for CURRENT_USER."""
     return session if as_user is None else replace(session, user=as_user, role=Role.USER)
-
-
-def _target_key(session: Session, name: TableName) -> tuple[str, str, str]:
-    return session.catalog, namespace_of(name, session).lower(), name.table.lower()
 
 
 def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
@@ -338,7 +336,7 @@ def _completed(
     resources: Resources, definition: TableDefinition, columns: Sequence[Column], given: pa.Table
 ) -> pa.Table:
     """All columns of the table, in its types; what was not given by default."""
-    schema = pa.schema([(column.name, column.type.arrow) for column in definition.columns])
+    schema = definition.row_schema
     if given.schema.equals(schema):
         return given
     if given.num_rows == 0:
