@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import importlib.abc
 import json
 import os
 import subprocess
@@ -152,7 +153,13 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _without_pandas() -> None:
     """pyarrow and DuckDB import pandas if it is there, which takes longer than most statements; nothing needs it."""
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+
+    class NoPandas(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "pandas":
+                raise ImportError(name)
+
+    sys.meta_path.insert(0, NoPandas())
 
 
 def _sql(arguments: argparse.Namespace) -> int:
