@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
@@ -98,6 +99,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    httpx.post(f"http://{host}:{port}/moto-api/reset").raise_for_status()  # its buckets outlive a server
     for name, value in {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test-secret",

@@ -68,12 +68,13 @@ class SqlMachine(RuleBasedStateMachine):
     def _rows(self, table: str, user: str) -> Rows:
         return self.model.setdefault((table, user if table == "app.own" else None), Rows())
 
-    @rule(table=TABLES, user=USERS, keys=st.lists(KEYS, min_size=1, max_size=4), n=NUMBERS)
-    def insert(self, table: str, user: str, keys: list[int], n: int | None) -> None:
+    @rule(table=TABLES, user=USERS, keys=st.lists(KEYS, min_size=1, max_size=4), n=NUMBERS, by_place=st.booleans())
+    def insert(self, table: str, user: str, keys: list[int], n: int | None, *, by_place: bool) -> None:
         rows = self._rows(table, user)
         refused = len(set(keys)) < len(keys) or any(key in rows.live() for key in keys)
-        values = ", ".join(f"({key}, {'NULL' if n is None else n})" for key in keys)
-        statement = f"INSERT INTO {table} (id, n) VALUES {values}"
+        rest = ", DEFAULT" * len(self.columns[table]) if by_place else ""
+        values = ", ".join(f"({key}, {'NULL' if n is None else n}{rest})" for key in keys)
+        statement = f"INSERT INTO {table} {'' if by_place else '(id, n) '}VALUES {values}"
         if refused:
             with pytest.raises(ConflictError):
                 self.lake.count(statement, user=user, role=Role.SERVICE)
@@ -164,8 +165,10 @@ class SqlMachine(RuleBasedStateMachine):
         for (table, user), rows in self.model.items():
             names = ["id", "n", *self.columns[table]]
             who: dict[str, Any] = {"user": user} if user else {}
-            found = self.lake.rows(f"SELECT {', '.join(names)} FROM {table}", **who)
-            assert sorted(found) == sorted(tuple(row[name] for name in names) for row in rows.live().values()), table
+            (found,) = self.lake.run(f"SELECT * FROM {table}", **who)
+            assert found.columns == [*names, "_seq", "_deleted"]
+            expected = sorted(tuple(row[name] for name in names) for row in rows.live().values())
+            assert sorted(row[:-2] for row in found.rows) == expected, table
 
 
 def test_random_statements_match_the_model(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> None:

@@ -97,6 +97,11 @@ class Writer:
             except DefinitionChangedError:
                 self._resources.remember_target(session, name, None)
                 time.sleep(random.uniform(0, 0.01) * attempt)  # noqa: S311 - so that those who wait come apart
+            except InvalidInputError:
+                # What is wrong for a definition that was remembered may be right for the one that holds now.
+                if self._resources.known_target(session, name) is None:
+                    raise
+                self._resources.remember_target(session, name, None)
         return work()
 
     def _insert(
