@@ -472,7 +472,7 @@ NESTED = {
 }  # fmt: skip
 
 
-PATIENCE = 8  # seconds: several times the statement timeout
+PATIENCE = 25  # seconds: several times the statement timeout
 
 
 class Victim:

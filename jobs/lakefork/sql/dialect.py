@@ -100,9 +100,9 @@ class QueryParser(DuckDBParser):
             if depth > 2 * MAX_DEPTH:
                 self.fail("the statement is nested too deeply", self._tokens[0])
             if terms > MAX_TERMS:  # DuckDB 1.5 does not survive 10,000
-                self.fail(f"more than {MAX_TERMS} conditions in a row; use IN (…) or a join", self._tokens[0])
+                self.fail(f"more than {MAX_TERMS} terms in a row; use IN (…) or a join", self._tokens[0])
             chained = type(node) if isinstance(node, CHAINS) else None
-            counted = isinstance(node, exp.Connector)
+            counted = chained is not None and not isinstance(node, exp.SetOperation)
             for child in node.iter_expressions():
                 same = type(child) is chained
                 stack.append((child, depth if same else depth + 1, terms + 1 if same and counted else 1))

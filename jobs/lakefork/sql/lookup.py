@@ -39,7 +39,7 @@ class Lookup:
         found = connection.query(
             "SELECT c.catalog_id, EXISTS (SELECT FROM lakefork.app_user u WHERE u.catalog_id = c.catalog_id "
             f"AND u.user_id = {user} AND u.deleted_at IS NOT NULL) AS deleted "
-            f"FROM lakefork.visible_catalog() c WHERE c.catalog_name = {name}"
+            f"FROM public.ducklake_catalog c WHERE c.catalog_name = {name} AND c.end_snapshot IS NULL"
         ).to_pylist()
         if not found:
             raise NotFoundError(f"there is no catalog {session.catalog!r}; `lakefork status` lists them")
