@@ -37,7 +37,7 @@ FROM (
     CROSS JOIN LATERAL (   -- in the order of its index, and no more than the page can need
         SELECT * FROM public.ducklake_table t
         WHERE t.catalog_id = {catalog_id} AND t.schema_id = s.schema_id AND t.end_snapshot IS NULL
-        ORDER BY lower(t.table_name COLLATE "C") LIMIT {limit} + {offset}
+        ORDER BY lower(t.table_name COLLATE "C") LIMIT {inner_limit} OFFSET {inner_offset}
     ) t
     WHERE {namespace}::text IS NULL OR lower(s.schema_name COLLATE "C") = lower({namespace}::text COLLATE "C")
     ORDER BY s.schema_name COLLATE "C", lower(t.table_name COLLATE "C") LIMIT {limit} OFFSET {offset}
