@@ -82,16 +82,7 @@ def add_real_file(connection: Connection, table: Table, name: str, rows: int = 1
     content = pa.table({"id": pa.array(range(rows), pa.int64()), "name": [f"n{row:05}" for row in range(rows)]})
     facts = write_batch(filesystem, path, content, {"id": 1, "name": 2})
     changes = Changes()
-    file_id = changes.new_file_id()
-    changes.add(
-        "ducklake_data_file", data_file_id=file_id, table_id=table.table_id, path=name, path_is_relative=True,
-        record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
-    )  # fmt: skip
-    for column_id, column in facts.columns.items():
-        changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
-            **vars(column),
-        )  # fmt: skip
+    changes.add_batch(table.table_id, name, facts)
     commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)
     return path
 

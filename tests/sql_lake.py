@@ -83,21 +83,7 @@ class SqlLake:
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         facts = write_batch(filesystem, path, rows, {column.name: column.column_id for column in columns})
         changes = Changes()
-        file_id = changes.new_file_id()
-        changes.add(
-            "ducklake_data_file", data_file_id=file_id, table_id=definition.table_id, path=name, path_is_relative=True,
-            record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
-        )  # fmt: skip
-        if user is not None:
-            changes.add(
-                "ducklake_file_partition_value",
-                data_file_id=file_id,
-                table_id=definition.table_id,
-                partition_key_index=0,
-                partition_value=user,
-            )
-        for column_id, column in facts.columns.items():
-            changes.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
+        changes.add_batch(definition.table_id, name, facts, user_id=user)
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
 
 

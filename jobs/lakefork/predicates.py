@@ -4,7 +4,6 @@ import datetime
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from lakefork.column_types import ColumnType
@@ -67,6 +66,10 @@ def postgres_literal(value: Any, kind: ColumnType) -> str:
     return f"{quoted(text)}::{kind.postgres}"
 
 
+def postgres_text(text: str | None) -> str:
+    return "NULL" if text is None else f"{quoted(text)}::text"
+
+
 def postgres_array(values: Iterable[Any], kind: ColumnType) -> str:
     """An array constant, which Postgres reads much faster than a list of expressions."""
     return f"{quoted('{' + ','.join(_array_element(value) for value in values) + '}')}::{kind.postgres}[]"
@@ -93,5 +96,5 @@ def _array_element(value: Any) -> str:
 _INTEGER_BITS = {"int16": 15, "int32": 31, "int64": 63}
 _PYTHON_TYPES: dict[str, type] = {
     "boolean": bool, "varchar": str, "blob": bytes, "date": datetime.date, "time": datetime.time, "uuid": uuid.UUID,
-    "float64": float, "numeric": Decimal,
+    "float64": float,
 }  # fmt: skip

@@ -26,8 +26,8 @@ BEGIN
     PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
 END $$;
 
--- One file and its statistics, as add_files does for many. Most commits add one, and the plain statements take two thirds of
--- the time of the large one, while all other commits wait.
+-- One file and its statistics, as add_files does for many. Most commits add one, and the plain statements take less time,
+-- while all other commits wait.
 CREATE FUNCTION lakefork.add_file(
     p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file jsonb, p_stats jsonb
 ) RETURNS text

@@ -9,6 +9,10 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT hashint8extended(p_table_id, hashint8extende
 CREATE FUNCTION lakefork.rows_lock(p_catalog_id bigint, p_table_id bigint, p_user_id text) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(coalesce('u' || p_user_id, ''), lakefork.definition_lock(p_catalog_id, p_table_id)) $$;
 
+-- One at a time makes a hot table, whichever catalog it is for.
+CREATE FUNCTION lakefork.lock_hot_table(p_table_id bigint) RETURNS void
+LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(hashint8extended(p_table_id, 5063717814)) $$;
+
 -- The write that follows meets the definition that it was planned for, in the catalog that is called so, and an owner
 -- who may have rows.
 CREATE FUNCTION lakefork.guard_write(

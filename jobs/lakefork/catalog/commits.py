@@ -1,8 +1,9 @@
 """Commits: what a commit relies on and what it changes, sent to Postgres in one round trip."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from psycopg.types.json import Jsonb
 
@@ -10,6 +11,19 @@ from lakefork.catalog.connection import Connection, domain_errors
 from lakefork.queries import load
 
 _SQL = load(__package__)
+
+
+class BatchFacts(Protocol):
+    """What the catalog records of a batch; cold/statistics.py has it."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def footer_size(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def columns(self) -> Mapping[int, Any]: ...
 
 
 class Changes:
@@ -34,6 +48,22 @@ class Changes:
 
     def add(self, entity: str, **row: Any) -> None:
         self._new[entity].append(row)
+
+    def add_batch(self, table_id: int, path: str, facts: BatchFacts, *, user_id: str | None = None) -> int:
+        """A Parquet file below the table's path with what its footer says, and whose rows it holds; returns its id."""
+        file_id = self.new_file_id()
+        self.add(
+            "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=path, path_is_relative=True,
+            record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
+        )  # fmt: skip
+        if user_id is not None:
+            self.add(
+                "ducklake_file_partition_value", data_file_id=file_id, table_id=table_id, partition_key_index=0,
+                partition_value=user_id,
+            )  # fmt: skip
+        for column_id, column in facts.columns.items():
+            self.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
+        return file_id
 
     def end(self, entity: str, **key: Any) -> None:
         self._ended[entity].append(key)

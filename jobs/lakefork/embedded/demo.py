@@ -79,13 +79,7 @@ def _add_batch(connection: Connection, catalog: Catalog, table_id: int, number: 
     column_ids = {name: FIRST_COLUMN_ID + place for place, name in enumerate(COLUMNS)} | SYSTEM_COLUMN_IDS
     facts = write_batch(filesystem, path, _rows(number), column_ids)
     changes = Changes()
-    file_id = changes.new_file_id()
-    changes.add(
-        "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=name, path_is_relative=True,
-        record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
-    )  # fmt: skip
-    for column_id, column in facts.columns.items():
-        changes.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
+    changes.add_batch(table_id, name, facts)
     commit(
         connection, catalog.catalog_id, newest_snapshot(connection), changes, author="demo",
         message=f"demo batch {number}", commit_key=f"demo/{catalog.catalog_uuid}/batch/{number}",

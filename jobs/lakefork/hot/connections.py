@@ -120,7 +120,6 @@ class ArrowPool:
     def __init__(self, connect: Callable[[], ArrowConnection], size: int, timeout_seconds: float) -> None:
         self._connect = connect
         self._timeout = timeout_seconds
-        self._size = size
         self._idle: list[ArrowConnection] = []
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(size)
@@ -181,6 +180,6 @@ def domain_errors() -> Iterator[None]:
 def _said(error: AdbcError) -> str:
     """What Postgres said, without the driver's words around it."""
     for name, value in error.details or ():
-        if str(name) in ("PG_DIAG_MESSAGE_PRIMARY", "b'PG_DIAG_MESSAGE_PRIMARY'"):
+        if "PG_DIAG_MESSAGE_PRIMARY" in str(name):  # bytes or text, as the driver likes
             return bytes(value).decode()
     return str(error).splitlines()[0]

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefork.column_types import BIGINT, TEXT
+from lakefork.column_types import BIGINT
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import SCHEMA, HotTable, hot_column
-from lakefork.predicates import Predicate, postgres_array, postgres_literal
+from lakefork.predicates import Predicate, postgres_array, postgres_literal, postgres_text
 from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SYSTEM = (SEQ, DELETED)
@@ -43,9 +43,12 @@ def append_one_statement(definition: TableDefinition) -> str:
     )
 
 
-def append_one_values(definition: TableDefinition, user_id: str | None, seq: int, values: Sequence[Any]) -> list[Any]:
+def append_one_values(
+    definition: TableDefinition, user_id: str | None, actor: str | None, seq: int, values: Sequence[Any]
+) -> list[Any]:
+    """user_id: whose row it becomes; actor: who must not have been deleted."""
     owner = [definition.catalog_id, user_id] if definition.per_user else [definition.catalog_id]
-    return [*owner, int(seq), False, *values, user_id]
+    return [*owner, int(seq), False, *values, actor]
 
 
 def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: pa.Table | None = None) -> None:
@@ -73,7 +76,7 @@ def are_unique(keys: pa.Table) -> bool:
 
 
 def _is_increasing(values: pa.ChunkedArray) -> bool:
-    """Keys mostly come in order, and that is seen ten times as fast as that they differ."""
+    """Keys mostly come in order, and that is seen faster than that they differ."""
     return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
 
 
@@ -91,12 +94,12 @@ def lock_rows(
 ) -> None:
     """Keeps other writers of these keys out until the transaction ends; None: all writers of this user's rows."""
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
-    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {_owner(user_id)}, {keys})")
+    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {postgres_text(user_id)}, {keys})")
 
 
 def guard_write(connection: ArrowConnection, definition: TableDefinition, user_id: str | None) -> None:
     """For writes that look at no keys."""
-    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {_owner(user_id)})")
+    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {postgres_text(user_id)})")
 
 
 def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:
@@ -140,12 +143,8 @@ def any_key_between(
 
 def _expected(definition: TableDefinition) -> str:
     """What a write was planned for, as arguments of guard_write and lock_rows."""
-    catalog = postgres_literal(definition.catalog, TEXT)
+    catalog = postgres_text(definition.catalog)
     return f"{definition.catalog_id}, {catalog}, {definition.table_id}, {definition.definition_snapshot}"
-
-
-def _owner(user_id: str | None) -> str:
-    return "NULL" if user_id is None else postgres_literal(user_id, TEXT)
 
 
 def _columns(hot: HotTable, columns: Iterable[Column]) -> str:

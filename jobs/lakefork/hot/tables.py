@@ -1,6 +1,7 @@
 """Hot tables: one Postgres table per table and definition, shared by the catalogs that have that definition."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lakefork.predicates import quoted
 from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
@@ -44,6 +45,16 @@ class HotTable:
             f"CREATE TABLE IF NOT EXISTS {self.qualified} ({', '.join(columns)}, PRIMARY KEY ({owners}, {SEQ}))",
             f"CREATE INDEX IF NOT EXISTS {self.name}_key ON {self.qualified} ({owners}, {key}, {SEQ})",
         ]
+
+
+def create_hot_table(connection: Any, hot: HotTable) -> None:
+    """At the first write under a definition; safe to race, as forks and processes that share it share the table.
+
+    The caller registers it with the catalog in the same transaction.
+    """
+    connection.execute("SELECT lakefork.lock_hot_table(%s)", (hot.definition.table_id,))
+    for statement in hot.create_statements():
+        connection.execute(statement)
 
 
 def hot_column(column: Column) -> str:

@@ -28,32 +28,30 @@ class Change:
     assignments: tuple[tuple[str, exp.Expr], ...] | None
     as_user: str | None
 
+    @property
+    def expressions(self) -> list[exp.Expr]:
+        values = [value for _, value in self.assignments or ()]
+        return values if self.where is None else [self.where, *values]
+
     @functools.cached_property
     def looks_around(self) -> bool:
         """Whether it names tables, which then have to be found; mostly it does not."""
-        expressions = [self.where, *(value for _, value in self.assignments or ())]
         return any(
-            isinstance(node, exp.Table) or (isinstance(node, exp.Column) and node.args.get("db"))
-            for one in expressions
-            if one is not None
+            isinstance(node, exp.Table) or node.args.get("db")
+            for one in self.expressions
             for node in one.find_all(exp.Table, exp.Column)
         )
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Lower-case names that occur in it."""
-        expressions = [self.where, *(value for _, value in self.assignments or ())]
+        """Names that occur in it, folded."""
         return frozenset(
-            fold(identifier.name)
-            for one in expressions
-            if one is not None
-            for identifier in one.find_all(exp.Identifier)
+            fold(identifier.name) for one in self.expressions for identifier in one.find_all(exp.Identifier)
         )
 
     def refuse_what_reaches_out(self) -> None:
-        for one in (self.where, *(value for _, value in self.assignments or ())):
-            if one is not None:
-                refuse_what_reaches_out(one)
+        for one in self.expressions:
+            refuse_what_reaches_out(one)
 
 
 def columns_in(definition: TableDefinition, change: Change) -> tuple[Column, ...]:
@@ -71,7 +69,7 @@ def target_table(definition: TableDefinition, change: Change) -> exp.Expr:
 
 
 def inline_rows(definition: TableDefinition, change: Change, rows: pa.Table) -> str | None:
-    """A few rows as VALUES, which DuckDB takes in a third of the time that it needs to look at an Arrow table."""
+    """A few rows as VALUES, which DuckDB takes in faster than it looks at an Arrow table."""
     columns = [column for column in definition.columns if not column.type.element]
     columns += [column for column in definition.system_columns if column.name in rows.column_names]
     if rows.num_rows > MOST_INLINE or len(columns) < rows.num_columns:

@@ -6,6 +6,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from lakefork.sql.dialect import QUERY_STARTS, QueryParser
 from lakefork.sql.reading import CLOSING, OPENING, PlacedError
 from lakefork.sql.statements import Delete, Insert, Update
+from lakefork.tables import fold
 
 CHANGES_ROWS = frozenset({TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE})
 CLAUSES = frozenset(
@@ -79,9 +80,9 @@ class ChangeParser(QueryParser):
         def column() -> None:
             token = self._curr
             name = self.name("a column name")
-            if name.casefold() in names:
+            if fold(name) in names:
                 self.fail(f"column '{name}' is named twice", token)
-            names[name.casefold()] = name
+            names[fold(name)] = name
 
         self.each(column)
         self.expect(")")
@@ -126,9 +127,9 @@ class ChangeParser(QueryParser):
         name = self.name("a column name")
         if not self._match(TokenType.EQ):
             self.expected(f"'=' after column '{name}'")
-        if name.casefold() in assigned:
+        if fold(name) in assigned:
             self.fail(f"column '{name}' is assigned twice", token)
-        assigned[name.casefold()] = (name, self._value_or_default())
+        assigned[fold(name)] = (name, self._value_or_default())
 
     def delete(self) -> Delete:
         if not self._match(TokenType.FROM):

@@ -141,6 +141,10 @@ def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
     return False, None
 
 
+def function_name(function: exp.Func) -> str:
+    return (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+
+
 def _is_large(node: exp.Expr) -> bool:
     known, value = constant(node)
     return not node.is_string and (not known or int(value) > MOST_REPEATED)
@@ -149,7 +153,7 @@ def _is_large(node: exp.Expr) -> bool:
 def refuse_what_reaches_out(expression: exp.Expr) -> None:
     """DuckDB is locked anyway; this says it in words, and keeps what it could tell of itself."""
     for function in expression.find_all(exp.Func):
-        name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+        name = function_name(function)
         if name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES):
             raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
         as_value = not isinstance(function.parent, exp.Table)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lakefork.sql.definitions import DefinitionParser
+from lakefork.sql.ddl_grammar import DefinitionParser
 from lakefork.sql.dialect import DIALECT, QUERY_STARTS
 from lakefork.sql.dml_grammar import ChangeParser
 from lakefork.sql.reading import MAX_TEXT, PlacedError, SqlSyntaxError, read, syntax_errors

@@ -10,7 +10,7 @@ from lakefork.column_types import TEXT
 from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import HotTable
-from lakefork.predicates import postgres_array, postgres_literal
+from lakefork.predicates import postgres_array, postgres_text
 from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.tables import TableDefinition, definition_from_json
@@ -34,8 +34,8 @@ class Lookup:
 
     def catalog_id(self, connection: ArrowConnection, session: Session) -> int:
         """The session's catalog, in which its user must not have been deleted."""
-        name = postgres_literal(session.catalog, TEXT)
-        user = "NULL" if session.user is None else postgres_literal(session.user, TEXT)
+        name = postgres_text(session.catalog)
+        user = postgres_text(session.user)
         found = connection.query(
             "SELECT c.catalog_id, EXISTS (SELECT FROM lakefork.app_user u WHERE u.catalog_id = c.catalog_id "
             f"AND u.user_id = {user} AND u.deleted_at IS NOT NULL) AS deleted "

@@ -12,6 +12,7 @@ from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import AlterNamespace, CreateNamespace, DropNamespace, OptionValue
 from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.storage.paths import path_part
+from lakefork.tables import fold
 
 
 class Namespaces:
@@ -21,7 +22,7 @@ class Namespaces:
     def create(self, session: Session, statement: CreateNamespace) -> None:
         session.require(Role.ADMIN, "CREATE NAMESPACE")
         check_name("namespace", statement.name)
-        if statement.name.lower() in SYSTEM_NAMESPACES:
+        if fold(statement.name) in SYSTEM_NAMESPACES:
             raise InvalidInputError(f"the name {statement.name} is reserved")
         with self._resources.catalog_of(session) as (connection, catalog):
             if find_namespace(connection, catalog, statement.name):

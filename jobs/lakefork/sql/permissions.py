@@ -5,10 +5,9 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from lakefork.column_types import TEXT
 from lakefork.errors import PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.predicates import postgres_literal
+from lakefork.predicates import postgres_text
 from lakefork.sql.grammar import Rule, parse_rule
 from lakefork.sql.session import Role, Session
 from lakefork.tables import Column, TableDefinition, fold
@@ -50,7 +49,7 @@ def _subject(connection: ArrowConnection, session: Session, definition: TableDef
         raise PermissionDeniedError("AS USER clause not supported for SHARED tables: their rows belong to nobody")
     found = connection.query(
         f"SELECT 1 FROM lakefork.app_user WHERE catalog_id = {definition.catalog_id} AND deleted_at IS NULL "
-        f"AND user_id = {postgres_literal(as_user, TEXT)}"
+        f"AND user_id = {postgres_text(as_user)}"
     )
     if not found.num_rows:
         # The same words for unknown and deleted users: they tell nothing of who exists.
@@ -78,7 +77,7 @@ def _user_access(connection: ArrowConnection, session: Session, definition: Tabl
 def rules_of(connection: ArrowConnection, catalog_id: int, user: str) -> list[Rule]:
     found = connection.query(
         "SELECT permissions, deleted_at IS NOT NULL AS deleted FROM lakefork.app_user "
-        f"WHERE catalog_id = {catalog_id} AND user_id = {postgres_literal(user, TEXT)}"
+        f"WHERE catalog_id = {catalog_id} AND user_id = {postgres_text(user)}"
     ).to_pylist()
     if found and found[0]["deleted"]:
         raise PermissionDeniedError(f"user {user!r} was deleted")

@@ -57,7 +57,9 @@ class QuickInserter:
         user_id = session.own_user() if plan.definition.per_user else None
         try:
             with domain_errors(), self._resources.catalog.connection() as connection:
-                connection.execute(plan.sql, append_one_values(plan.definition, user_id, seq, values), prepare=True)
+                connection.execute(
+                    plan.sql, append_one_values(plan.definition, user_id, session.user, seq, values), prepare=True
+                )
         except (DefinitionChangedError, psycopg.errors.UndefinedTable):
             self._forget(session, statement)
             return False

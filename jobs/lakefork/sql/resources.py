@@ -14,9 +14,8 @@ from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import ConflictError, DefinitionChangedError
 from lakefork.hot.connections import ArrowConnection, ArrowPool
-from lakefork.hot.registry import create_hot_table
 from lakefork.hot.rows import any_key_between
-from lakefork.hot.tables import HotTable
+from lakefork.hot.tables import HotTable, create_hot_table
 from lakefork.maintenance.pruning import batches_to_read
 from lakefork.predicates import Predicate
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator

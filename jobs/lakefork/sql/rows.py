@@ -1,6 +1,7 @@
 """Rows on their way into a table: from expressions to typed columns, with defaults, generated keys and checks."""
 
 import datetime
+import functools
 import hashlib
 import uuid
 from collections.abc import Sequence
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from lakefork.errors import InvalidInputError, PermissionDeniedError
-from lakefork.predicates import is_exact
+from lakefork.predicates import is_exact, quoted
 from lakefork.sql.duck import Duck
+from lakefork.sql.expressions import constant
+from lakefork.sql.grammar import is_default
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition, fold
 
 GENERATED_KEYS = ("int64", "uuid")
@@ -51,7 +55,7 @@ def default_sql(column: Column) -> str:
     """What a row gets that gives no value for the column."""
     if column.default is None:
         return f"CAST(NULL AS {column.type.duckdb})"
-    text = column.default if column.default_is_expression else "'" + column.default.replace("'", "''") + "'"
+    text = column.default if column.default_is_expression else quoted(column.default)
     return f"CAST({text} AS {column.type.duckdb})"
 
 
@@ -70,6 +74,61 @@ def typed_array(values: Sequence[Any], column: Column) -> pa.Array:
     if all(value is None for value in values):
         return pa.nulls(len(values), column.type.arrow)
     return pa.array([value.bytes if isinstance(value, uuid.UUID) else value for value in values], column.type.arrow)
+
+
+def plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
+    """VALUES of nothing but literals of the right types, which need no engine."""
+    rows = []
+    for row in values.expressions:
+        cells = [constant(cell) for cell in row.expressions] if isinstance(row, exp.Tuple) else [constant(row)]
+        if len(cells) != len(columns) or not all(known for known, _ in cells):
+            return None
+        rows.append([value for _, value in cells])
+    return exact_rows(columns, rows)
+
+
+def values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expr:
+    """Each row of its own type, so that what one row gives does not decide the types of the others."""
+    selects: list[exp.Expr] = []
+    for row in values.expressions:
+        cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+        if len(cells) != len(columns):
+            raise InvalidInputError(
+                f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values"
+            )
+        selects.append(exp.select(*(given_value(cell, column) for column, cell in zip(columns, cells, strict=True))))
+    query = selects[0]
+    if len(selects) > 1:
+        query = exp.union(*selects, distinct=False)
+    return query
+
+
+def completed(duck: Duck, definition: TableDefinition, columns: Sequence[Column], given: pa.Table) -> pa.Table:
+    """All columns of the table, in its types; what was not given by default."""
+    schema = definition.row_schema
+    if given.schema.equals(schema):
+        return given
+    if given.num_rows == 0:
+        return schema.empty_table()
+    given_values = {column: f"CAST({quoted_name(column)} AS {column.type.duckdb})" for column in columns}
+    values = [
+        f"{given_values.get(column) or default_sql(column)} AS {quoted_name(column)}" for column in definition.columns
+    ]
+    with duck.locked() as cursor:
+        cursor.register({"given": given})
+        return cursor.query(f"SELECT {', '.join(values)} FROM given").cast(schema)
+
+
+def given_value(expression: exp.Expr, column: Column) -> exp.Expr:
+    """A value of INSERT or UPDATE, in the column's type."""
+    if is_default(expression):
+        return exp.maybe_parse(default_sql(column), dialect="duckdb")
+    return exp.Cast(this=expression.copy(), to=_data_type(column.type.duckdb).copy())
+
+
+@functools.cache
+def _data_type(name: str) -> exp.DataType:
+    return exp.DataType.build(name, dialect="duckdb")
 
 
 def with_generated_keys(

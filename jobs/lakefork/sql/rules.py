@@ -137,7 +137,7 @@ class RuleParser(QueryParser):
     def _check(self, condition: exp.Expression, column: str) -> None:
         for node in condition.walk():
             if isinstance(node, exp.Column):
-                if node.table or node.name.casefold() != column.casefold():
+                if node.table or fold(node.name) != fold(column):
                     self._refuse(f"column '{node.name}'", column)
             elif not isinstance(node, ALLOWED) or (isinstance(node, exp.CurrentUser) and node.this):
                 self._refuse(_described(node), column)

@@ -15,7 +15,7 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.predicates import quoted
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.duck import Duck
-from lakefork.sql.expressions import TABLE_FUNCTIONS, refuse_what_reaches_out
+from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
 from lakefork.sql.lookup import Lookup, namespace_of
 from lakefork.sql.permissions import read_access
@@ -41,7 +41,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Mentioned:
-    """Lower-case names that occur anywhere in a query, and whether * asks for all columns."""
+    """Folded names that occur anywhere in a query, and whether * asks for all columns."""
 
     names: frozenset[str]
     everything: bool
@@ -147,7 +147,7 @@ class Reader:
         return int(snapshot)
 
     def _require_one_namespace(self, uses: list[Use]) -> None:
-        namespaces = {namespace_of(table_name(use.node), self._session).lower() for use in uses}
+        namespaces = {fold(namespace_of(table_name(use.node), self._session)) for use in uses}
         if len(namespaces) > 1:
             raise InvalidInputError(
                 f"a query can use one namespace only, this one uses {', '.join(sorted(namespaces))}"
@@ -173,7 +173,7 @@ def _table_uses(query: exp.Expr, given: set[str]) -> Iterator[Use]:
 
 
 def _require_table_function(function: exp.Func) -> None:
-    name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+    name = function_name(function)
     if name not in TABLE_FUNCTIONS:
         raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
 

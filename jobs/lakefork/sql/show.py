@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefork.cold.schema_files import manifest_path, schema_path
-from lakefork.column_types import TEXT
 from lakefork.errors import PermissionDeniedError
 from lakefork.hot.tables import HotTable
-from lakefork.predicates import postgres_literal
+from lakefork.predicates import postgres_text
 from lakefork.queries import load
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.options import flush_policy_text
@@ -108,7 +107,7 @@ class Shower:
                     f"permission denied: statistics of {definition} tell of rows that you may not see"
                 )
             user_id = access.user_id
-            user = "NULL" if user_id is None else postgres_literal(user_id, TEXT)
+            user = postgres_text(user_id)
             sql = _SQL["file_totals"].format(
                 catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user
             )

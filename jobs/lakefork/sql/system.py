@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefork.column_types import TEXT
 from lakefork.errors import NotFoundError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.predicates import postgres_literal
+from lakefork.predicates import postgres_text
 from lakefork.queries import load
 from lakefork.sql.grammar import Rule
 from lakefork.sql.lookup import Lookup
@@ -36,7 +35,7 @@ class Asking:
 
     @property
     def catalog_name(self) -> str:
-        return postgres_literal(self.session.catalog, TEXT)
+        return postgres_text(self.session.catalog)
 
     @property
     def is_admin(self) -> bool:
@@ -46,7 +45,7 @@ class Asking:
         """A condition that leaves what concerns the user; admins see all."""
         if self.is_admin:
             return "true"
-        user = postgres_literal(self.session.own_user(), TEXT)
+        user = postgres_text(self.session.own_user())
         return "(" + " OR ".join(f"{column} = {user}" for column in columns) + ")"
 
 
@@ -63,7 +62,7 @@ def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
     limit = NO_LIMIT if page.limit is None else page.limit
     sql = _SQL["tables"].format(
         catalog_id=asking.catalog_id,
-        namespace="NULL" if namespace is None else postgres_literal(namespace, TEXT),
+        namespace=postgres_text(namespace),
         with_columns=str(filtered).lower(),
         **_window(NO_LIMIT, 0) if filtered else _window(limit, page.offset, one_namespace=namespace is not None),
     )
@@ -122,9 +121,7 @@ def _tables(asking: Asking) -> pa.Table:
 
 def _jobs(asking: Asking) -> pa.Table:
     mine = f"parameters ->> 'catalog' = {asking.catalog_name}"
-    seen = (
-        "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_literal(asking.session.own_user(), TEXT)}"
-    )
+    seen = "true" if asking.is_admin else f"parameters ->> 'user_id' = {postgres_text(asking.session.own_user())}"
     return asking.query(
         "SELECT job_id, job_type, run_id, trace, status, start_time, end_time, parameters::text, result::text, "
         "memory_used_mb, "

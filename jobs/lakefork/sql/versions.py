@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakefork.cold.scan import scan_sql
-from lakefork.column_types import TEXT
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, read_versions
 from lakefork.maintenance.pruning import Batch, batches_to_read
-from lakefork.predicates import Predicate, postgres_literal
+from lakefork.predicates import Predicate, postgres_text, quoted
 from lakefork.sql.duck import Duck
 from lakefork.sql.lookup import FoundTable
+from lakefork.sql.rows import quoted_name
 from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition, fold
 
 
@@ -119,31 +119,41 @@ def resolve_latest_version(
         parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
     if not parts:
         return _schema(definition, columns).empty_table()
-    conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
-    conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
-    owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
-    key = ", ".join(owner + [_name(column) for column in definition.key])
-    newest = ""
-    if scan and key:
-        # After a flush a version may be in a batch and still hot: one of them is enough.
-        newest = f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1"
-    elif key:
-        conditions.append(
-            f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"
-        )  # faster; no two hot rows share a _seq
+    newest, conditions = _newest_versions(definition, wanted, with_batches=bool(scan))
     relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
     if keys is not None:
         relations["wanted_keys"] = keys
-        same = " AND ".join(f"w.{_name(column)} = versions.{_name(column)}" for column in definition.key)
+        same = " AND ".join(f"w.{quoted_name(column)} = versions.{quoted_name(column)}" for column in definition.key)
         conditions.append(f"EXISTS (SELECT 1 FROM wanted_keys w WHERE {same})")
     sql = (
-        f"WITH versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest}) SELECT * FROM versions"
-        f"{' WHERE ' + ' AND '.join(conditions) if conditions else ''}"
+        f"WITH versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest}) "
+        f"SELECT * FROM versions WHERE {' AND '.join(['true', *conditions])}"
     )
+    return _run_for_reader(duck, definition, wanted, sql, relations).cast(_schema(definition, columns))
+
+
+def _newest_versions(definition: TableDefinition, wanted: Wanted, *, with_batches: bool) -> tuple[str, list[str]]:
+    """How to find the newest version per key, and what else a row must satisfy."""
+    conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
+    conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
+    owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
+    key = ", ".join(owner + [quoted_name(column) for column in definition.key])
+    if not key:
+        return "", conditions
+    if with_batches:
+        # After a flush a version may be in a batch and still hot: one of them is enough.
+        return f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1", conditions
+    # Faster, and right because no two hot rows share a _seq.
+    return "", [*conditions, f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"]
+
+
+def _run_for_reader(
+    duck: Duck, definition: TableDefinition, wanted: Wanted, sql: str, relations: Mapping[str, Any]
+) -> pa.Table:
     with duck.reader() as cursor:
         cursor.register(relations)
         try:
-            return cursor.query(sql).cast(_schema(definition, columns))
+            return cursor.query(sql)
         except InvalidInputError as error:
             if wanted.row_filter is None:
                 raise
@@ -155,7 +165,7 @@ def resolve_latest_version(
 
 def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:
     bounds = [predicate.column.column_id for predicate in wanted.predicates]
-    user = "NULL" if wanted.user_id is None else postgres_literal(wanted.user_id, TEXT)
+    user = postgres_text(wanted.user_id)
     at = "NULL" if wanted.snapshot is None else str(wanted.snapshot)
     ids = "{" + ",".join(str(one) for one in bounds) + "}"
     found = connection.query(
@@ -211,19 +221,15 @@ def _projection(
 ) -> str:
     system = {column.name: f"c{column.column_id}" if cold else column.name for column in definition.system_columns}
     owner = [f"{system[USER_ID]} AS {USER_ID}"] if definition.per_user else []
-    values = [f"{_value(under, column)} AS {_name(column)}" for column in columns]
+    values = [f"{_value(under, column)} AS {quoted_name(column)}" for column in columns]
     return ", ".join([*values, *(f"{system[name]} AS {name}" for name in (SEQ, DELETED)), *owner])
 
 
 def _value(under: TableDefinition, column: Column) -> str:
     if column.column_id in under.by_id:
         return f"CAST(c{column.column_id} AS {column.type.duckdb})"
-    default = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
+    default = "NULL" if column.initial_default is None else quoted(column.initial_default)
     return f"CAST({default} AS {column.type.duckdb})"
-
-
-def _name(column: Column) -> str:
-    return '"' + column.name.replace('"', '""') + '"'
 
 
 def _schema(definition: TableDefinition, columns: Sequence[Column]) -> pa.Schema:

@@ -1,6 +1,5 @@
 """INSERT, UPDATE and DELETE: every change is a new version, and none is lost, whoever else writes at the same time."""
 
-import functools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from lakefork.column_types import TEXT
 from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, are_unique, guard_write, lock_rows, validate_primary_key
-from lakefork.predicates import postgres_literal
+from lakefork.predicates import postgres_text
 from lakefork.sql.change import TARGET, Change, columns_in, inline_rows, target_table, with_condition
-from lakefork.sql.expressions import bind, constant
-from lakefork.sql.grammar import is_default
+from lakefork.sql.expressions import bind
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.permissions import Access, write_access
 from lakefork.sql.predicates import conjuncts, names_only_keys, pinned_keys
@@ -27,12 +24,14 @@ from lakefork.sql.resources import Resources
 from lakefork.sql.rows import (
     check_row_filter,
     check_values,
-    default_sql,
-    exact_rows,
+    completed,
+    given_value,
     key_hashes,
     named_column,
+    plain_rows,
     quoted_name,
     target_columns,
+    values_query,
     with_generated_keys,
 )
 from lakefork.sql.select import Reader, exposed
@@ -84,7 +83,7 @@ class Writer:
             columns = target_columns(found.definition, rows.column_names)
             given = rows.rename_columns([column.name for column in columns])
             return self._append(
-                session, found, access, _completed(self._resources, found.definition, columns, given), as_user
+                session, found, access, completed(self._resources.duck, found.definition, columns, given), as_user
             )
 
         return self._again_if_redefined(session, name, load)
@@ -130,16 +129,16 @@ class Writer:
         resources = self._resources
         source = bind(source, parameters, session)
         if isinstance(source, exp.Values):
-            plain = _plain_rows(columns, source)
+            plain = plain_rows(columns, source)
             if plain is not None:
-                return _completed(resources, definition, columns, plain)
-            source = _values_query(definition, columns, source)
+                return completed(resources.duck, definition, columns, plain)
+            source = values_query(definition, columns, source)
         with resources.readers.transaction() as connection:
             reader = Reader(connection, resources.duck, resources.lookup, session)
             given = reader.run(source, max_rows=resources.settings.max_changed_rows, setting="sql.max_changed_rows")
         if given.num_columns != len(columns):
             raise InvalidInputError(f"INSERT names {len(columns)} columns, and gives {given.num_columns} values")
-        return _completed(resources, definition, columns, given.rename_columns([column.name for column in columns]))
+        return completed(resources.duck, definition, columns, given.rename_columns([column.name for column in columns]))
 
     def _target(self, session: Session, name: TableName, as_user: str | None) -> tuple[FoundTable, Access]:
         """The table to write to, with a hot table for its definition of now."""
@@ -273,7 +272,9 @@ class Writer:
         if change.assignments is None and names_only_keys(definition, change.where, change.alias):
             return live.select([column.name for column in definition.columns])
         values = {
-            column: _given(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True)
+            column: given_value(assigned[column], column)
+            if column in assigned
+            else exp.column(column.name, quoted=True)
             for column in definition.columns
         }
         live = exposed(live, change.names)
@@ -310,63 +311,6 @@ def _acting(session: Session, as_user: str | None) -> Session:
     return session if as_user is None else replace(session, user=as_user, role=Role.USER)
 
 
-def _plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None:
-    """VALUES of nothing but literals of the right types, which need no engine."""
-    rows = []
-    for row in values.expressions:
-        cells = [constant(cell) for cell in row.expressions] if isinstance(row, exp.Tuple) else [constant(row)]
-        if len(cells) != len(columns) or not all(known for known, _ in cells):
-            return None
-        rows.append([value for _, value in cells])
-    return exact_rows(columns, rows)
-
-
-def _values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expr:
-    """Each row of its own type, so that what one row gives does not decide the types of the others."""
-    selects: list[exp.Expr] = []
-    for row in values.expressions:
-        cells = row.expressions if isinstance(row, exp.Tuple) else [row]
-        if len(cells) != len(columns):
-            raise InvalidInputError(
-                f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values"
-            )
-        selects.append(exp.select(*(_given(cell, column) for column, cell in zip(columns, cells, strict=True))))
-    query = selects[0]
-    if len(selects) > 1:
-        query = exp.union(*selects, distinct=False)
-    return query
-
-
-def _completed(
-    resources: Resources, definition: TableDefinition, columns: Sequence[Column], given: pa.Table
-) -> pa.Table:
-    """All columns of the table, in its types; what was not given by default."""
-    schema = definition.row_schema
-    if given.schema.equals(schema):
-        return given
-    if given.num_rows == 0:
-        return schema.empty_table()
-    given_values = {column: f"CAST({quoted_name(column)} AS {column.type.duckdb})" for column in columns}
-    values = [
-        f"{given_values.get(column) or default_sql(column)} AS {quoted_name(column)}" for column in definition.columns
-    ]
-    with resources.duck.locked() as cursor:
-        cursor.register({"given": given})
-        return cursor.query(f"SELECT {', '.join(values)} FROM given").cast(schema)
-
-
-def _given(expression: exp.Expr, column: Column) -> exp.Expr:
-    """A value of INSERT or UPDATE, in the column's type."""
-    if is_default(expression):
-        return exp.maybe_parse(default_sql(column), dialect="duckdb")
-    return exp.Cast(this=expression.copy(), to=_data_type(column.type.duckdb).copy())
-
-
-@functools.cache
-def _data_type(name: str) -> exp.DataType:
-    return exp.DataType.build(name, dialect="duckdb")
-
-
 def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.Expr]) -> None:
     for column in definition.key:
         if column in assigned:
@@ -401,7 +345,7 @@ def _audit(
     if as_user is None:
         return
     texts = [session.actor, session.role.name.lower(), as_user, action, str(definition)]
-    values = ", ".join(postgres_literal(text, TEXT) for text in texts)
+    values = ", ".join(postgres_text(text) for text in texts)
     connection.execute(
         "INSERT INTO lakefork.audit (catalog_id, actor, role, subject, action, table_name, affected_rows) "
         f"VALUES ({definition.catalog_id}, {values}, {count})"

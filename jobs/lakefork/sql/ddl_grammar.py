@@ -21,6 +21,7 @@ from lakefork.sql.statements import (
     SetFlushPolicy,
     SetOptions,
 )
+from lakefork.tables import fold
 
 NO_TYPES = frozenset({exp.DType.UNKNOWN, exp.DType.USERDEFINED, exp.DType.NULL})
 
@@ -67,7 +68,7 @@ class DefinitionParser(QueryParser):
             self.expect(")")
             return
         column, clauses = self.column()
-        folded = column.name.casefold()
+        folded = fold(column.name)
         if folded in found.tokens:
             self.fail(f"column '{column.name}' is defined twice", token)
         found.tokens[folded] = token
@@ -86,10 +87,10 @@ class DefinitionParser(QueryParser):
         found.key = names
 
     def _with_key(self, found: Columns) -> tuple[tuple[ColumnDefinition, ...], tuple[str, ...]]:
-        names = {column.name.casefold(): column.name for column in found.columns}
+        names = {fold(column.name): column.name for column in found.columns}
         key: list[str] = []
         for token, name in found.key:
-            folded = name.casefold()
+            folded = fold(name)
             if folded not in names:
                 self.fail(f"PRIMARY KEY names column '{name}', which the table does not have", token)
             if names[folded] in key:
