@@ -15,12 +15,12 @@ The run can be repeated at any time.
 
 from airflow.sdk import dag
 
-from lakefork.orchestration.defaults import dag_defaults
+from lakefork.orchestration.defaults import at, dag_defaults
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import CatalogFsckParams
 
 
-@dag(**dag_defaults(CatalogFsckParams, __doc__, cron="0 3 * * *"))
+@dag(**dag_defaults(CatalogFsckParams, __doc__, schedule=at("0 3 * * *")))
 def catalog_fsck() -> None:
     LakeforkJobOperator(task_id="catalog_fsck", job="catalog_fsck")
 

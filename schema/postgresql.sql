@@ -256,6 +256,7 @@ CREATE TABLE public.ducklake_file_partition_value (
     partition_value     VARCHAR,
     PRIMARY KEY (catalog_id, data_file_id, partition_key_index)
 );
+CREATE INDEX idx_file_partition_value ON public.ducklake_file_partition_value (catalog_id, table_id, partition_value);
 
 -- Kept by the commit function from the files that it adds and ends.
 CREATE TABLE public.ducklake_table_stats (
@@ -395,6 +396,7 @@ CREATE TABLE lakefork.lease (
     acquired_at TIMESTAMPTZ NOT NULL,
     expires_at  TIMESTAMPTZ NOT NULL
 );
+CREATE INDEX lease_holder ON lakefork.lease (holder);
 
 -- Who makes ids with which node. Times are in milliseconds since 2025; a node's ranges of them never overlap.
 CREATE TABLE lakefork.node (
@@ -446,6 +448,121 @@ CREATE TABLE lakefork.audit (
 );
 CREATE INDEX audit_catalog ON lakefork.audit (catalog_id, occurred_at);
 
+-- Versions written and not yet published, as appended changes: writers never meet on a row. user_id is '' for shared tables.
+CREATE TABLE lakefork.hot_delta (
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    versions   BIGINT NOT NULL,       -- less than 0: so many were published …
+    counted_at TIMESTAMPTZ NOT NULL   -- … by a flush that read then
+);
+
+-- The same, folded from time to time (lakefork.fold_counts).
+CREATE TABLE lakefork.hot_count (
+    catalog_id   BIGINT NOT NULL,
+    table_id     BIGINT NOT NULL,
+    user_id      VARCHAR NOT NULL,
+    versions     BIGINT NOT NULL,
+    oldest_at    TIMESTAMPTZ NOT NULL,   -- none of them is older
+    published_at TIMESTAMPTZ,            -- when the last flush read
+    notified     BOOLEAN NOT NULL,       -- that the row limit is reached was said
+    PRIMARY KEY (catalog_id, table_id, user_id)
+);
+CREATE INDEX hot_count_versions ON lakefork.hot_count (catalog_id, table_id, versions);
+CREATE INDEX hot_count_oldest ON lakefork.hot_count (catalog_id, table_id, oldest_at);
+CREATE INDEX hot_count_empty ON lakefork.hot_count (versions) WHERE versions <= 0;
+
+-- Tables that somebody wants flushed now (FLUSH TABLE).
+CREATE TABLE lakefork.flush_request (
+    catalog_id   BIGINT NOT NULL,
+    table_id     BIGINT NOT NULL,
+    requested_at TIMESTAMPTZ NOT NULL,
+    requested_by VARCHAR,
+    PRIMARY KEY (catalog_id, table_id)
+);
+
+-- What was published of a hot table: the rows that are visible in a Postgres snapshot, whatever their _seq.
+CREATE TABLE lakefork.watermark (
+    catalog_id    BIGINT NOT NULL,
+    table_id      BIGINT NOT NULL,
+    hot_snapshot  BIGINT NOT NULL,       -- the definition that the hot table is for
+    user_id       VARCHAR NOT NULL,
+    seen          VARCHAR NOT NULL,      -- a pg_snapshot
+    cluster_id    BIGINT NOT NULL,       -- whose transactions it names
+    published_at  TIMESTAMPTZ NOT NULL,
+    trimmed       BOOLEAN NOT NULL,      -- the hot table holds none of it any more
+    PRIMARY KEY (catalog_id, table_id, hot_snapshot, user_id)
+);
+CREATE INDEX watermark_untrimmed ON lakefork.watermark (catalog_id, table_id) WHERE NOT trimmed;
+
+-- The next number of a batch in a directory. Outlives tables and catalogs: a number is never used twice.
+CREATE TABLE lakefork.batch_number (
+    directory   VARCHAR PRIMARY KEY,
+    next_number BIGINT NOT NULL
+);
+
+-- Files that are being written, or were and are not published (yet).
+CREATE TABLE lakefork.staged_file (
+    path       VARCHAR PRIMARY KEY,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    job_id     VARCHAR NOT NULL,
+    staged_at  TIMESTAMPTZ NOT NULL
+);
+CREATE INDEX staged_file_table ON lakefork.staged_file (catalog_id, table_id);
+
+-- What each run of flush published of a table.
+CREATE TABLE lakefork.flush_log (
+    run_id       VARCHAR NOT NULL,
+    catalog_id   BIGINT NOT NULL,
+    table_id     BIGINT NOT NULL,
+    job_id       VARCHAR NOT NULL,
+    published_at TIMESTAMPTZ NOT NULL,
+    commit_key   VARCHAR NOT NULL,
+    counts       JSONB NOT NULL,
+    PRIMARY KEY (run_id, catalog_id, table_id)
+);
+CREATE INDEX flush_log_table ON lakefork.flush_log (catalog_id, table_id, published_at);
+
+-- Directories whose manifest.json does not show the last publish yet.
+CREATE TABLE lakefork.manifest_pending (
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    directory  VARCHAR NOT NULL,
+    run_id     VARCHAR NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, user_id)
+);
+
+-- Manifests as they were written, in front of storage.
+CREATE TABLE lakefork.manifest_cache (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    user_id        VARCHAR NOT NULL,
+    directory      VARCHAR NOT NULL,
+    content        VARCHAR NOT NULL,
+    etag           VARCHAR NOT NULL,
+    last_refreshed TIMESTAMPTZ NOT NULL,
+    sync_state     VARCHAR NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, user_id),
+    CONSTRAINT manifest_cache_state CHECK (sync_state IN ('in_sync', 'stale', 'error'))
+);
+
+-- What the audit of a flush found: one row per table and run, good or bad.
+CREATE TABLE lakefork.flush_audit (
+    job_id     VARCHAR NOT NULL,
+    run_id     VARCHAR NOT NULL,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    audited_at TIMESTAMPTZ NOT NULL,
+    success    BOOLEAN NOT NULL,
+    files      BIGINT NOT NULL,
+    results    JSONB NOT NULL,
+    quarantine VARCHAR,
+    PRIMARY KEY (job_id, catalog_id, table_id)
+);
+CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, audited_at);
+
 -- What each run of a job reports of itself.
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
@@ -481,6 +598,8 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/nodes.sql
 \ir functions/tables.sql
 \ir functions/hot.sql
+\ir functions/flush.sql
+\ir functions/manifests.sql
 \ir functions/fsck.sql
 \ir views/system.sql
 

@@ -1,6 +1,8 @@
 """One Postgres for the whole suite; each test gets a database of its own, copied from a template with the schema."""
 
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,12 +10,15 @@ import httpx
 import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
+from pyspark import SparkConf, SparkContext
 
+from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
+from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from sql_lake import SqlLake
 
@@ -91,6 +96,28 @@ def lake(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> It
         catalog = create_catalog(connection, "main", str(data_dir / "main"))
     with Engine(make_settings(), dsn) as engine:
         yield SqlLake(engine, dsn, catalog)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkContext]:
+    """One Spark for the whole suite; two cores, and a failed task is tried again."""
+    conf = SparkConf().setMaster("local[2, 2]").setAppName("tests").setAll(list(CONF.items()))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    context = SparkContext(conf=conf)
+    yield context
+    context.stop()
+
+
+@pytest.fixture
+def flush_lake(
+    lake: SqlLake,
+    spark: SparkContext,
+    make_settings: Callable[..., Settings],
+    tmp_path: Path,
+) -> FlushLake:
+    """A lake whose flushes run in this process."""
+    return FlushLake(lake, make_settings(), tmp_path / "expectations")
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 from psycopg.rows import tuple_row
-from pyarrow import fs
 
 from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, Committed, commit
 from lakefork.catalog.connection import Connection
-from lakefork.cold.batch import write_batch
+from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
+from lakefork.storage import StorageOptions
 
+LOCAL = StorageOptions()
 COLUMNS = (("id", "int64"), ("name", "varchar"), ("amount", "float64"), ("level", "int32"), ("day", "date"))
 
 
@@ -74,13 +75,13 @@ def add_file(connection: Connection, table: Table, path: str = "shared/batch-0.p
     return commit(connection, table.catalog.catalog_id, base, file_changes(table, path, **facts))
 
 
-def add_real_file(connection: Connection, table: Table, name: str, rows: int = 100, filesystem: Any = None) -> str:
+def add_real_file(
+    connection: Connection, table: Table, name: str, rows: int = 100, storage: StorageOptions = LOCAL
+) -> str:
     """Writes a real batch below the catalog's data path and commits it; returns its path."""
-    filesystem = filesystem or fs.LocalFileSystem()
-    path = f"{table.catalog.data_path.removeprefix('s3://')}/app/t/{name}"
-    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+    path = f"{table.catalog.data_path}/app/t/{name}"
     content = pa.table({"id": pa.array(range(rows), pa.int64()), "name": [f"n{row:05}" for row in range(rows)]})
-    facts = write_batch(filesystem, path, content, {"id": 1, "name": 2})
+    facts = write_batch(path, content, BatchLayout(with_field_ids(content.schema, {"id": 1, "name": 2})), storage)
     changes = Changes()
     changes.add_batch(table.table_id, name, facts)
     commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)

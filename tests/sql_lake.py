@@ -9,12 +9,11 @@ import pyarrow as pa
 from lakefork.catalog.catalogs import Catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
-from lakefork.cold.batch import write_batch
+from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
 from lakefork.sql.engine import Engine
 from lakefork.sql.results import Affected, Rows
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
-from lakefork.storage import open_path
 from lakefork.storage.paths import path_part
 from lakefork.tables import USER_ID
 
@@ -78,10 +77,8 @@ class SqlLake:
         rows = pa.table(
             {column.name: _array([row[place] for row in versions], column.type) for place, column in enumerate(columns)}
         )
-        filesystem, path = open_path(f"{definition.path}/{name}", self.engine._resources.storage)
-        if not definition.path.startswith("s3://"):
-            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        facts = write_batch(filesystem, path, rows, {column.name: column.column_id for column in columns})
+        layout = BatchLayout(with_field_ids(rows.schema, {column.name: column.column_id for column in columns}))
+        facts = write_batch(f"{definition.path}/{name}", rows, layout, self.engine._resources.storage)
         changes = Changes()
         changes.add_batch(definition.table_id, name, facts, user_id=user)
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)

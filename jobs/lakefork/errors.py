@@ -60,6 +60,13 @@ class DatabaseError(LakeforkError):
     retryable = True
 
 
+class SnapshotLostError(LakeforkError):
+    """The Postgres snapshot that a run reads under is gone; a new run reads under a new one."""
+
+    code = "snapshot_lost"
+    retryable = True
+
+
 class SetupError(LakeforkError):
     """The machine or the configuration lacks something."""
 
@@ -85,6 +92,19 @@ class LeaseLostError(LakeforkError):
     code = "lease_lost"
 
 
+class StorageError(LakeforkError):
+    """A file could not be written, moved or removed; once the storage is well again, a new run goes on."""
+
+    code = "storage"
+    retryable = True
+
+
+class AuditFailedError(LakeforkError):
+    """What was staged is not what it should be; it was not published."""
+
+    code = "audit_failed"
+
+
 class JobFailedError(LakeforkError):
     """The job ran to its end and its result is bad news; the result is kept."""
 
@@ -105,4 +125,5 @@ BY_SQLSTATE: dict[str, type[LakeforkError]] = {
     "LFN01": NotFoundError,
     "LFV01": InvalidInputError,
     "LFP01": PermissionDeniedError,
+    "LFL01": LeaseLostError,
 }

@@ -16,8 +16,8 @@ class JobParams(BaseModel):
 
     job: ClassVar[str]
 
-    def lease_name(self) -> str:
-        """What only one run at a time may work on."""
+    def lease_name(self) -> str | None:
+        """What only one run at a time may work on; None: the job takes its leases itself."""
         raise NotImplementedError
 
 
@@ -31,7 +31,20 @@ class CatalogFsckParams(JobParams):
         return f"{self.job}/{self.catalog or '*'}"
 
 
-JOBS: dict[str, type[JobParams]] = {params.job: params for params in (CatalogFsckParams,)}
+class FlushParams(JobParams):
+    job = "flush"
+
+    catalog: str | None = Field(None, pattern=CATALOG_NAME, description="Flush this catalog only; empty: all of them.")
+    namespace: str | None = Field(None, min_length=1, description="Flush tables of this namespace only.")
+    table: str | None = Field(None, min_length=1, description="Flush tables of this name only.")
+    user_id: str | None = Field(None, description="Flush rows of this user only.")
+    force: bool = Field(False, description="Flush all rows that wait, whether they are due or not.")
+
+    def lease_name(self) -> None:
+        """Each table has a lease of its own: runs share the work, and never a table."""
+
+
+JOBS: dict[str, type[JobParams]] = {params.job: params for params in (CatalogFsckParams, FlushParams)}
 
 
 def params_class(job: str) -> type[JobParams]:

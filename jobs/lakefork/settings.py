@@ -42,6 +42,15 @@ class JobSettings(Section):
     lease_seconds: int = Field(60, ge=5)
 
 
+class FlushSettings(Section):
+    default_rows: int = Field(100_000, ge=1)
+    default_interval_seconds: int = Field(3_600, ge=1)
+    slice_rows: int = Field(500_000, ge=1)
+    slice_mb: int = Field(256, ge=1)
+    file_mb: int = Field(256, ge=1)
+    bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
+
+
 class StorageSettings(Section):
     s3_endpoint: str = ""
     s3_region: str = ""
@@ -71,6 +80,7 @@ class Settings(BaseSettings):
     airflow: AirflowSettings = AirflowSettings()
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
+    flush: FlushSettings = FlushSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
 

@@ -13,19 +13,24 @@ LANGUAGE sql AS $$
     RETURNING token
 $$;
 
--- False when the lease ran out and somebody else may have it: stop working.
-CREATE FUNCTION lakefork.renew_lease(p_name text, p_holder text, p_token bigint, p_seconds double precision) RETURNS boolean
+-- Many at once; returns those that were free. In one order, so that two who want the same do not wait for each other.
+CREATE FUNCTION lakefork.take_leases(p_names text[], p_holder text, p_seconds double precision) RETURNS SETOF text
+LANGUAGE sql AS $$
+    SELECT n FROM (SELECT n FROM unnest(p_names) n ORDER BY n COLLATE "C") o WHERE lakefork.take_lease(n, p_holder, p_seconds) IS NOT NULL
+$$;
+
+-- Renews all that a holder still has; returns how many. Fewer than it had: somebody else may have the others.
+CREATE FUNCTION lakefork.renew_leases(p_holder text, p_seconds double precision) RETURNS bigint
 LANGUAGE sql AS $$
     WITH renewed AS (
         UPDATE lakefork.lease SET expires_at = clock_timestamp() + make_interval(secs => p_seconds)
-        WHERE name = p_name AND holder = p_holder AND token = p_token AND expires_at >= clock_timestamp()
-        RETURNING 1
+        WHERE holder = p_holder AND expires_at >= clock_timestamp() RETURNING 1
     )
-    SELECT EXISTS (SELECT FROM renewed)
+    SELECT count(*) FROM renewed
 $$;
 
--- Kept as an expired row, so that tokens go on growing.
-CREATE FUNCTION lakefork.release_lease(p_name text, p_holder text, p_token bigint) RETURNS void
+-- Kept as expired rows, so that tokens go on growing.
+CREATE FUNCTION lakefork.release_leases(p_holder text) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE lakefork.lease SET expires_at = '-infinity' WHERE name = p_name AND holder = p_holder AND token = p_token
+    UPDATE lakefork.lease SET expires_at = '-infinity' WHERE holder = p_holder
 $$;

@@ -4,6 +4,7 @@
 --   LFN01  it does not exist (any more)
 --   LFV01  the request makes no sense
 --   LFP01  whoever asks may not do it
+--   LFL01  whoever works on it lost the lease
 
 -- Waits for the one lock under which snapshots are made; it is held until the transaction ends.
 -- Readers never take it. File cleanup excludes commits by the fence, taken here in shared mode.

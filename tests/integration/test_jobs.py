@@ -8,11 +8,11 @@ from pathlib import Path
 
 import boto3
 import pytest
-from pyarrow import fs
 
 from lake import Table, add_real_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection
-from lakefork.catalog.jobs import take_lease
+from lakefork.catalog.jobs import Leases
+from lakefork.storage import StorageOptions
 
 
 def run_cli(dsn: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -103,7 +103,7 @@ def test_bad_parameters_are_refused_before_spark_starts(dsn: str, arguments: lis
 
 
 def test_an_unknown_catalog_and_a_busy_lease_are_one_line(connection: Connection, dsn: str, table: Table) -> None:
-    take_lease(connection, "catalog_fsck/*", "somebody else", 600)
+    Leases("somebody else", 600).take(connection, "catalog_fsck/*")
     busy = run_cli(dsn, "run", "catalog_fsck")
     assert busy.returncode == 1
     assert busy.stderr.splitlines()[-1].startswith(
@@ -133,9 +133,8 @@ def test_files_on_s3_are_checked(connection: Connection, dsn: str, s3: str) -> N
     client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
     client.create_bucket(Bucket="lake")
     table = make_table(connection, make_catalog(connection, "main", "s3a://lake/main"))
-    endpoint = fs.S3FileSystem(endpoint_override=s3.removeprefix("http://"), scheme="http", region="us-east-1")
     for number in range(3):
-        add_real_file(connection, table, f"shared/batch-{number}.parquet", filesystem=endpoint)
+        add_real_file(connection, table, f"shared/batch-{number}.parquet", storage=StorageOptions(s3, "us-east-1"))
     options = {"LAKEFORK_STORAGE__S3_ENDPOINT": s3, "LAKEFORK_STORAGE__S3_REGION": "us-east-1"}
     done = run_cli(dsn, "run", "catalog_fsck", "--params", '{"deep": true}', **options)
     assert done.returncode == 0, done.stderr

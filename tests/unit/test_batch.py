@@ -9,10 +9,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs
 
-from lakefork.cold.batch import write_batch
+from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
 from lakefork.cold.statistics import ColumnStatistics, bound_text
+from lakefork.storage import StorageOptions
 
 
 def test_facts_are_those_of_the_written_file(tmp_path: Path) -> None:
@@ -23,12 +23,13 @@ def test_facts_are_those_of_the_written_file(tmp_path: Path) -> None:
         "score": pa.array([1.5, float("nan"), -2.0]),
         "none": pa.array([None, None, None], pa.int32()),
     })  # fmt: skip
-    facts = write_batch(fs.LocalFileSystem(), path, rows, {"id": 11, "name": 12, "score": 13, "none": 14})
+    layout = BatchLayout(with_field_ids(rows.schema, {"id": 11, "name": 12, "score": 13, "none": 14}))
+    facts = write_batch(path, rows, layout, StorageOptions())
     assert (facts.size_bytes, facts.record_count) == (Path(path).stat().st_size, 3)
     assert facts.columns == {
         11: ColumnStatistics(3, 0, "1", "3"),
         12: ColumnStatistics(3, 1, "a", "b"),
-        13: ColumnStatistics(3, 0, "-2.0", "1.5"),
+        13: ColumnStatistics(3, 0, None, None, contains_nan=True),
         14: ColumnStatistics(3, 3, None, None),
     }
     metadata = pq.read_metadata(path)

@@ -27,8 +27,8 @@ MAY_IMPORT = {
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
-    "orchestration": BASE | {"spark.submit"},
-    "embedded": BASE | {"catalog", "storage", "cold", "sql"},
+    "orchestration": BASE | {"catalog", "spark.submit"},
+    "embedded": BASE | {"catalog", "storage", "sql"},
     "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}

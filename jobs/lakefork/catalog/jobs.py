@@ -1,5 +1,6 @@
 """What a run of a job reports of itself, and the lease under which it works."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,45 @@ class JobRun:
     node_id: str
 
 
-@dataclass(frozen=True)
-class Lease:
-    name: str
-    holder: str
-    token: int
-    seconds: float
+class Leases:
+    """What one job may work on exclusively, for as long as it renews them all together."""
+
+    def __init__(self, holder: str, seconds: float) -> None:
+        self.holder = holder
+        self.seconds = seconds
+        self.names: set[str] = set()
+
+    def take(self, connection: Connection, name: str) -> None:
+        if not self.take_free(connection, [name]):
+            raise LeaseHeldError(f"{name} is being worked on by {holder_of(connection, name)}: wait for it, or stop it")
+
+    def take_free(self, connection: Connection, names: Iterable[str]) -> set[str]:
+        """Those of the leases that nobody else holds; they are this job's from now on."""
+        rows = connection.execute(
+            "SELECT lakefork.take_leases(%s, %s, %s) AS name", (list(names), self.holder, self.seconds)
+        )
+        taken = {row["name"] for row in rows}
+        self.names |= taken
+        return taken
+
+    def renew(self, connection: Connection) -> None:
+        expected = len(self.names)  # before asking: others may be taken meanwhile
+        row = connection.execute("SELECT lakefork.renew_leases(%s, %s) AS held", (self.holder, self.seconds)).fetchone()
+        if row is None or row["held"] < expected:
+            raise LeaseLostError(f"{self.holder} lost its lease on {', '.join(sorted(self.names))}: it stops here")
+
+    def release(self, connection: Connection) -> None:
+        connection.execute("SELECT lakefork.release_leases(%s)", (self.holder,))
+        self.names.clear()
+
+
+def holder_of(connection: Connection, name: str) -> str:
+    row = connection.execute(
+        "SELECT holder, to_char(acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since "
+        "FROM lakefork.lease WHERE name = %s",
+        (name,),
+    ).fetchone()
+    return f"{row['holder']} since {row['since']} UTC" if row else "another run"
 
 
 def start_job(connection: Connection, run: JobRun, params: dict[str, Any]) -> None:
@@ -63,31 +97,3 @@ def finish_job(
             **vars(usage),
         },
     )
-
-
-def take_lease(connection: Connection, name: str, holder: str, seconds: float) -> Lease:
-    row = connection.execute("SELECT lakefork.take_lease(%s, %s, %s) AS token", (name, holder, seconds)).fetchone()
-    if row is None or row["token"] is None:
-        raise LeaseHeldError(f"{name} is being worked on by {_holder(connection, name)}: wait for it, or stop it")
-    return Lease(name, holder, row["token"], seconds)
-
-
-def _holder(connection: Connection, name: str) -> str:
-    row = connection.execute(
-        "SELECT holder, to_char(acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since "
-        "FROM lakefork.lease WHERE name = %s",
-        (name,),
-    ).fetchone()
-    return f"{row['holder']} since {row['since']} UTC" if row else "another run"
-
-
-def renew_lease(connection: Connection, lease: Lease) -> None:
-    row = connection.execute(
-        "SELECT lakefork.renew_lease(%s, %s, %s, %s) AS held", (lease.name, lease.holder, lease.token, lease.seconds)
-    ).fetchone()
-    if not row or not row["held"]:
-        raise LeaseLostError(f"{lease.holder} lost its lease on {lease.name}: it stops here")
-
-
-def release_lease(connection: Connection, lease: Lease) -> None:
-    connection.execute("SELECT lakefork.release_lease(%s, %s, %s)", (lease.name, lease.holder, lease.token))

@@ -67,3 +67,73 @@ FROM lakefork.file_reference r
 WHERE r.file_id BETWEEN %(first_id)s AND %(last_id)s AND (%(catalog_id)s::bigint IS NULL OR r.catalog_id = %(catalog_id)s)
 GROUP BY r.file_id, r.kind, r.path, r.file_size_bytes, r.footer_size, r.record_count
 ORDER BY r.file_id;
+
+-- due_flushes: whose rows of which tables are to be flushed now
+SELECT * FROM lakefork.due_flushes(%(catalog)s, %(namespace)s, %(table)s, %(user)s, %(force)s, %(default_rows)s, %(default_seconds)s);
+
+-- flushed_before: what a run has published already
+SELECT l.catalog_id, l.table_id, l.counts, k.snapshot_id
+FROM lakefork.flush_log l LEFT JOIN lakefork.commit_key k USING (commit_key)
+WHERE l.run_id = %(run_id)s;
+
+-- export_snapshot: makes the transaction's snapshot known, to those who join it and to the watermarks
+SELECT pg_export_snapshot() AS name, pg_current_snapshot()::text AS seen, clock_timestamp() AS read_at,
+       (SELECT max(snapshot_id) FROM public.ducklake_snapshot) AS newest_snapshot;
+
+-- definitions: the current definition of each live table, and those that its hot tables are for
+SELECT c.catalog_id, c.catalog_name, w.table_id, v.begin_snapshot AS definition_snapshot, v.begin_snapshot = newest.begin_snapshot AS is_current,
+       i.table_id IS NOT NULL AS is_hot, lakefork.table_definition(c.catalog_id, w.table_id, v.begin_snapshot) AS definition
+FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id)
+JOIN public.ducklake_catalog c ON c.catalog_id = w.catalog_id AND c.end_snapshot IS NULL
+JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+CROSS JOIN LATERAL (SELECT v.begin_snapshot FROM public.ducklake_schema_versions v
+                    WHERE v.catalog_id = w.catalog_id AND v.table_id = w.table_id ORDER BY v.begin_snapshot DESC LIMIT 1) newest
+JOIN public.ducklake_schema_versions v ON v.catalog_id = w.catalog_id AND v.table_id = w.table_id
+LEFT JOIN public.ducklake_inlined_data_tables i
+       ON i.catalog_id = v.catalog_id AND i.table_id = v.table_id AND i.schema_version = v.schema_version
+WHERE i.table_id IS NOT NULL OR v.begin_snapshot = newest.begin_snapshot
+ORDER BY c.catalog_id, w.table_id, v.begin_snapshot;
+
+-- staged_files: what was staged of these tables and not published
+SELECT f.path, f.catalog_id, f.table_id, f.job_id FROM lakefork.staged_file f
+JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id) USING (catalog_id, table_id);
+
+-- publish_flush: files, statistics, watermarks, counters and the log of one table, in one transaction
+SELECT snapshot_id, replayed
+FROM lakefork.publish_flush(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(base)s, %(changes)s, %(hot_snapshots)s,
+                            %(users)s, %(versions)s, %(directories)s::text[], %(seen)s::pg_snapshot, %(read_at)s, %(paths)s::text[], %(counts)s);
+
+-- trim_hot: removes published hot rows, some at a time
+SELECT deleted, last_user, last_seq
+FROM lakefork.trim_hot(%(hot)s::regclass, %(catalog_id)s, %(table_id)s, %(hot_snapshot)s, %(per_user)s, %(after_user)s, %(after_seq)s, %(limit)s);
+
+-- untrimmed: hot tables that may hold published rows
+SELECT DISTINCT w.catalog_id, w.table_id, w.hot_snapshot
+FROM lakefork.watermark w JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id) USING (catalog_id, table_id)
+WHERE NOT w.trimmed;
+
+-- pending_manifests: directories whose manifest does not show the last publish
+SELECT p.catalog_id, p.table_id, p.user_id, p.directory, p.run_id FROM lakefork.manifest_pending p
+JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id) USING (catalog_id, table_id)
+ORDER BY p.catalog_id, p.table_id, p.user_id;
+
+-- manifest_batches: what the manifests of some users of a table have to say
+SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s);
+
+-- cache_manifests: manifests that were just written, in one go
+WITH written AS (
+    SELECT * FROM unnest(%(users)s::text[], %(directories)s::text[], %(contents)s::text[], %(etags)s::text[])
+        AS w (user_id, directory, content, etag)
+), cached AS (
+    INSERT INTO lakefork.manifest_cache (catalog_id, table_id, user_id, directory, content, etag, last_refreshed, sync_state)
+    SELECT %(catalog_id)s, %(table_id)s, user_id, directory, content, etag, clock_timestamp(), 'in_sync' FROM written
+    ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET
+        directory = excluded.directory, content = excluded.content, etag = excluded.etag,
+        last_refreshed = excluded.last_refreshed, sync_state = excluded.sync_state
+)
+DELETE FROM lakefork.manifest_pending p USING written w
+WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id;
+
+-- record_audit: what the audit of a table's staged files found
+INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
+VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);

@@ -1,49 +1,109 @@
-"""Writes one Parquet batch, and reads back what its footer says."""
+"""Writes Parquet batches, and reads back what their footers say."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
+from lakefork.storage import StorageOptions, create_file
 
 FIELD_ID = b"PARQUET:field_id"
+ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
 
 
-def write_batch(filesystem: Any, path: str, rows: pa.Table, column_ids: Mapping[str, int]) -> BatchFacts:
-    """Writes a batch under its final name; the facts come from the written footer."""
-    schema = pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in rows.schema])
-    with filesystem.open_output_stream(path) as stream:
-        pq.write_table(rows.cast(schema), stream, compression="zstd", write_page_index=True)
-    return read_facts(filesystem, path)
+@dataclass(frozen=True)
+class BatchLayout:
+    """How the batches of a table are written: columns with their ids, sorted by key, some with bloom filters."""
+
+    schema: pa.Schema  # with field ids
+    key: tuple[str, ...] = ()
+    bloom_filters: tuple[str, ...] = ()
+    false_positives: float = 0.01
+
+
+def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
+    return pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in schema])
+
+
+def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
+    """Writes a new file under its final name, all of it or nothing; the facts are those of the written footer."""
+    collected: list[Any] = []
+    stream = pa.BufferOutputStream()
+    with pq.ParquetWriter(stream, layout.schema, **_options(layout, rows), metadata_collector=collected) as writer:
+        writer.write_table(rows.cast(layout.schema), row_group_size=ROW_GROUP_ROWS)
+    content, (metadata,) = stream.getvalue(), collected
+    create_file(path, content, storage)
+    footer_size = int.from_bytes(content[-8:-4], "little")
+    facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.schema))
+    facts = facts.without_bounds(_with_nan(rows, layout.schema))
+    return replace(facts, as_defined=metadata.schema.equals(_parquet_schema(layout.schema)))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _parquet_schema(schema: pa.Schema) -> Any:
+    """The columns of a file with this schema."""
+    content = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), content)
+    return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
+
+
+def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
+    names = layout.schema.names
+    filters = {name: {"ndv": max(rows.num_rows, 1), "fpp": layout.false_positives} for name in layout.bloom_filters}
+    return {
+        "compression": "zstd",
+        "write_page_index": True,
+        "sorting_columns": [pq.SortingColumn(names.index(name)) for name in layout.key] or None,
+        "bloom_filter_options": filters or None,
+    }
+
+
+def can_filter(kind: pa.DataType) -> bool:
+    """Whether Parquet has bloom filters for a type."""
+    return not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
+
+
+def _with_nan(rows: pa.Table, schema: pa.Schema) -> list[int]:
+    """Columns with NaN, which the footer's bounds leave out."""
+    return [
+        _field_id(field)
+        for field in schema
+        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(rows[field.name])).as_py()
+    ]
 
 
 def read_facts(filesystem: Any, path: str) -> BatchFacts:
     """Opens only the footer."""
     with filesystem.open_input_file(path) as file:
-        size = file.size()
         parquet = pq.ParquetFile(file)
         metadata = parquet.metadata
-        return BatchFacts(size, metadata.serialized_size, metadata.num_rows, _columns(metadata, parquet.schema_arrow))
+        return BatchFacts(
+            file.size(), metadata.serialized_size, metadata.num_rows, _columns(metadata, parquet.schema_arrow)
+        )
+
+
+def _field_id(field: pa.Field) -> int:
+    return int(field.metadata[FIELD_ID])
 
 
 def _columns(metadata: Any, schema: pa.Schema) -> dict[int, ColumnStatistics]:
     """Statistics of the flat columns that carry a field id, over all row groups."""
-    ids = {
-        field.name: int(field.metadata[FIELD_ID]) for field in schema if field.metadata and FIELD_ID in field.metadata
-    }
+    ids = {field.name: _field_id(field) for field in schema if field.metadata and FIELD_ID in field.metadata}
     position = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     return {
-        column_id: _merge(
-            [metadata.row_group(group).column(position[name]) for group in range(metadata.num_row_groups)]
-        )
+        column_id: _merge([group.column(position[name]) for group in groups])
         for name, column_id in ids.items()
         if name in position
     }
 
 
-def _merge(chunks: list[Any]) -> ColumnStatistics:
+def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
     statistics = [chunk.statistics for chunk in chunks]
     values = sum(chunk.num_values for chunk in chunks)
     nulls = sum(one.null_count for one in statistics if one is not None and one.has_null_count)

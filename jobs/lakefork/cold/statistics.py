@@ -3,7 +3,8 @@
 import datetime
 import math
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ class ColumnStatistics:
     null_count: int
     min_value: str | None
     max_value: str | None
+    contains_nan: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class BatchFacts:
     footer_size: int
     record_count: int
     columns: dict[int, ColumnStatistics]
+    as_defined: bool = True  # the columns and their types are those that were to be written
+
+    def without_bounds(self, column_ids: Iterable[int]) -> "BatchFacts":
+        """The same for columns with NaN: it is the greatest value, and the footer's bounds do not count it."""
+        unknown = {
+            column_id: replace(self.columns[column_id], min_value=None, max_value=None, contains_nan=True)
+            for column_id in column_ids
+        }
+        return replace(self, columns={**self.columns, **unknown}) if unknown else self
 
 
 def bound_text(value: Any) -> str | None:

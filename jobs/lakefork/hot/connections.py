@@ -26,7 +26,9 @@ from lakefork.errors import (
     LakeforkError,
     LimitError,
     SetupError,
+    SnapshotLostError,
 )
+from lakefork.predicates import quoted
 
 _OTHER_ERRORS: dict[str, tuple[type[LakeforkError], str]] = {
     "40001": (ConflictError, "another transaction got in the way: try again"),
@@ -62,20 +64,34 @@ class ArrowConnection:
         self._max_bytes = max_bytes
 
     def query(self, sql: str) -> pa.Table:
+        with self.stream(sql) as reader:
+            batches = []
+            size = 0
+            for batch in reader:
+                size += batch.nbytes
+                if size > self._max_bytes:
+                    raise LimitError("the rows to read need more memory than they may have (setting sql.memory_mb)")
+                batches.append(batch)
+            return pa.Table.from_batches(batches, schema=reader.schema)
+
+    @contextmanager
+    def stream(self, sql: str) -> Iterator[pa.RecordBatchReader]:
+        """The rows as they come; memory is the caller's business."""
         with domain_errors(), AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)
             stream, _ = statement.execute_query()
-            return self._read(AdbcRecordBatchReader._import_from_c(stream.address))  # its errors keep their SQLSTATE
+            yield AdbcRecordBatchReader._import_from_c(stream.address)  # its errors keep their SQLSTATE
 
-    def _read(self, reader: pa.RecordBatchReader) -> pa.Table:
-        batches = []
-        size = 0
-        for batch in reader:
-            size += batch.nbytes
-            if size > self._max_bytes:
-                raise LimitError("the rows to read need more memory than they may have (setting sql.memory_mb)")
-            batches.append(batch)
-        return pa.Table.from_batches(batches, schema=reader.schema)
+    def join_snapshot(self, snapshot: str) -> None:
+        """From here on the transaction sees what the one that exported the snapshot sees."""
+        try:
+            with AdbcStatement(self._connection) as statement:
+                statement.set_sql_query(f"SET TRANSACTION SNAPSHOT {quoted(snapshot)}")
+                statement.execute_update()
+        except AdbcError as error:
+            raise SnapshotLostError(
+                f"the snapshot that rows are read under is gone; Postgres or the driver restarted? {_said(error)}"
+            ) from error
 
     def execute(self, sql: str) -> None:
         with domain_errors(), AdbcStatement(self._connection) as statement:

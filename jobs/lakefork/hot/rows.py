@@ -27,6 +27,10 @@ def append_version(
     columns |= {name: rows[name] for name in SYSTEM}
     columns |= {hot_column(column): _storage(rows[column.name], column) for column in definition.columns}
     connection.copy_in(SCHEMA, HotTable(definition).name, pa.table(columns))
+    connection.execute(
+        f"INSERT INTO lakefork.hot_delta VALUES ({definition.catalog_id}, {definition.table_id}, "
+        f"{postgres_text(user_id or '')}, {count}, clock_timestamp())"
+    )
 
 
 def append_one_statement(definition: TableDefinition) -> str:
@@ -38,8 +42,10 @@ def append_one_statement(definition: TableDefinition) -> str:
     types += [column.type.postgres for column in definition.columns]
     values = ", ".join(f"%s::{kind}" for kind in types)
     return (
-        f"INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
-        f"lakefork.guard_write({_expected(definition)}, %s)"  # a catalog's name has no percent sign
+        f"WITH version AS (INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
+        f"lakefork.guard_write({_expected(definition)}, %s) RETURNING 1) "  # a catalog's name has no percent sign
+        "INSERT INTO lakefork.hot_delta "
+        f"SELECT {definition.catalog_id}, {definition.table_id}, %s, 1, clock_timestamp() FROM version"
     )
 
 
@@ -48,7 +54,7 @@ def append_one_values(
 ) -> list[Any]:
     """user_id: whose row it becomes; actor: who must not have been deleted."""
     owner = [definition.catalog_id, user_id] if definition.per_user else [definition.catalog_id]
-    return [*owner, int(seq), False, *values, actor]
+    return [*owner, int(seq), False, *values, actor, user_id or ""]
 
 
 def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: pa.Table | None = None) -> None:

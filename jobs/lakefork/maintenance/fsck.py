@@ -65,7 +65,9 @@ def check_facts(recorded: RecordedFile, facts: BatchFacts) -> Iterator[Finding]:
         seen = facts.columns.get(int(column_id))
         if seen is None:
             yield recorded.finding(f"it lacks column {column_id}, whose statistics are recorded")
-        elif [seen.value_count, seen.null_count, seen.min_value, seen.max_value] != [values, nulls, low, high]:
+        elif [seen.value_count, seen.null_count] != [values, nulls] or (
+            low is not None and [seen.min_value, seen.max_value] != [low, high]
+        ):  # bounds may be unknown to the catalog on purpose (NaN)
             yield recorded.finding(
                 f"statistics of column {column_id}: recorded are values={values} nulls={nulls} min={low} max={high}, "
                 f"the footer says {asdict(seen)}"

@@ -1,5 +1,7 @@
 """The catalog database as Airflow knows it: the connection `lakefork`."""
 
+from typing import Any
+
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from psycopg.conninfo import make_conninfo
 
@@ -7,7 +9,15 @@ CONNECTION = "lakefork"
 
 
 def catalog_dsn() -> str:
-    connection = PostgresHook.get_connection(CONNECTION)
+    return _dsn(PostgresHook.get_connection(CONNECTION))
+
+
+async def catalog_dsn_async() -> str:
+    """The same, for triggers."""
+    return _dsn(await PostgresHook.aget_connection(CONNECTION))
+
+
+def _dsn(connection: Any) -> str:
     parts = {
         "host": connection.host,
         "port": connection.port,

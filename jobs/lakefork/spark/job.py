@@ -14,16 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import (
-    JobRun,
-    Lease,
-    beat_job,
-    finish_job,
-    release_lease,
-    renew_lease,
-    start_job,
-    take_lease,
-)
+from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
 from lakefork.errors import JobFailedError, LakeforkError, LeaseLostError, SetupError
 from lakefork.params import JobParams, parse_params
 from lakefork.settings import Settings, load_settings
@@ -42,7 +33,7 @@ class JobContext:
     settings: Settings
     dsn: str
     connection: Connection
-    lease: Lease
+    leases: Leases
     lease_lost: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -52,11 +43,21 @@ class JobContext:
     def progress(self, line: str) -> None:
         print(f"{self.run.job}: {line}", flush=True)  # noqa: T201 - the task log is made of these
 
-    def check_lease(self) -> None:
+    def reconnect(self) -> None:
+        """After the connection broke; waits for a Postgres that restarts."""
+        self.connection.close()
+        for wait in (0.1, 0.5, 1, 2, 4, 8):
+            with contextlib.suppress(SetupError):
+                self.connection = connect(self.dsn, check_version=False)
+                return
+            time.sleep(wait)
+        self.connection = connect(self.dsn, check_version=False)
+
+    def check_leases(self) -> None:
         """To be called before anything that changes or deletes."""
         if self.lease_lost.is_set():
-            raise LeaseLostError(f"{self.run.job} lost its lease on {self.lease.name}: it stops here")
-        renew_lease(self.connection, self.lease)
+            raise LeaseLostError(f"{self.run.job} lost its lease: it stops here")
+        self.leases.renew(self.connection)
 
 
 def run_job(params_class: type[Params], action: Callable[[JobContext, Params], dict[str, Any]]) -> NoReturn:
@@ -91,30 +92,37 @@ def _run(
     job_id = f"{params.job}/{arguments.run_id}/{uuid.uuid4().hex[:8]}"
     run = JobRun(job_id, params.job, arguments.run_id, os.environ.get("LAKEFORK_TRACE", "cli"), settings.node_id)
     started = time.monotonic()
-    with connect(settings.dsn) as connection:
-        lease = take_lease(connection, params.lease_name(), job_id, settings.jobs.lease_seconds)
-        start_job(connection, run, params.model_dump(mode="json"))
-        context = JobContext(run, settings, settings.dsn, connection, lease)
-        with contextlib.ExitStack() as stack:
-            meter = stack.enter_context(_Heartbeat(context))
-            stack.callback(release_lease, connection, lease)
-            try:
-                counts = action(context, params)
-            except BaseException as error:
-                failed = error.result if isinstance(error, JobFailedError) else None
-                retryable = error.retryable if isinstance(error, LakeforkError) else True
-                finish_job(connection, run, meter.usage, result=failed, error=_first_line(error), retryable=retryable)
-                raise
-            usage = meter.usage
-            result = {
-                "run_id": run.run_id,
-                "job": run.job,
-                **counts,
-                "seconds": round(time.monotonic() - started, 3),
-                "peak_memory_mb": usage.peak_memory_mb,
-            }
-            finish_job(connection, run, usage, result=result)
-            return result
+    leases = Leases(job_id, settings.jobs.lease_seconds)
+    context = JobContext(run, settings, settings.dsn, connect(settings.dsn), leases)
+    if name := params.lease_name():
+        leases.take(context.connection, name)
+    start_job(context.connection, run, params.model_dump(mode="json"))
+    with contextlib.ExitStack() as stack:
+        meter = stack.enter_context(_Heartbeat(context))
+        stack.callback(lambda: leases.release(context.connection))
+        try:
+            counts = action(context, params)
+        except BaseException as error:
+            _report_failure(context, meter.usage, error)
+            raise
+        usage = meter.usage
+        result = {
+            "run_id": run.run_id,
+            "job": run.job,
+            **counts,
+            "seconds": round(time.monotonic() - started, 3),
+            "peak_memory_mb": usage.peak_memory_mb,
+        }
+        finish_job(context.connection, run, usage, result=result)
+        return result
+
+
+def _report_failure(context: JobContext, usage: Usage, error: BaseException) -> None:
+    failed = error.result if isinstance(error, JobFailedError) else None
+    retryable = error.retryable if isinstance(error, LakeforkError) else True
+    if context.connection.broken:
+        context.reconnect()
+    finish_job(context.connection, context.run, usage, result=failed, error=_first_line(error), retryable=retryable)
 
 
 class _Heartbeat:
@@ -137,7 +145,7 @@ class _Heartbeat:
 
     def _beat(self) -> None:
         context = self._context
-        interval = context.lease.seconds / 4
+        interval = context.leases.seconds / 4
         next_report = time.monotonic()
         try:
             with connect(context.dsn, check_version=False) as connection:
@@ -145,7 +153,7 @@ class _Heartbeat:
                     self.usage = self._meter.sample()
                     if time.monotonic() >= next_report:
                         next_report = time.monotonic() + interval
-                        renew_lease(connection, context.lease)
+                        context.leases.renew(connection)
                         beat_job(connection, context.run, self.usage)
         except Exception as error:
             context.lease_lost.set()

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lakefork.cold.layout import USER_VARIABLE
 from lakefork.errors import InvalidInputError
 from lakefork.sql.statements import FlushPolicy, OptionValue, TableKind
 
 FLUSH_ROWS = (1, 10_000_000)
 FLUSH_SECONDS = (1, 30 * 86_400)
 DEFAULT_DELETED_RETENTION = "7d"
-USER_VARIABLE = "${user_id}"
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),

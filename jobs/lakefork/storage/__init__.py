@@ -1,11 +1,15 @@
 """File systems behind the smallest protocol that works: a path becomes a pyarrow file system and a path in it."""
 
+import ctypes
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from pyarrow import fs
 
 from lakefork.errors import InvalidInputError
@@ -58,6 +62,60 @@ def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
         Path(temporary).replace(inner)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def create_file(path: str, content: pa.Buffer, options: StorageOptions) -> None:
+    """The file is there with all of its content, or not at all; a local one is never replaced."""
+    filesystem, inner = open_path(path, options)
+    if path.startswith("s3://"):
+        with filesystem.open_output_stream(inner) as stream:
+            stream.write(content)
+        return
+    directory, _, name = inner.rpartition("/")
+    temporary = Path(f"{directory}/.{name}.{uuid4().hex}")
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.link(temporary, inner)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_durable(path: str) -> None:
+    """All files on the path's file system outlive a loss of power; S3 promises that by itself."""
+    if path.startswith("s3://"):
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if _libc().syncfs(handle) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs failed", path)
+    except AttributeError:  # not Linux
+        os.sync()
+    finally:
+        os.close(handle)
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def remove_files(paths: Sequence[str], options: StorageOptions) -> None:
+    """Missing ones are fine."""
+    for path in paths:
+        filesystem, inner = open_path(path, options)
+        try:
+            filesystem.delete_file(inner)
+        except FileNotFoundError:
+            continue
+
+
+def move_file(path: str, target: str, options: StorageOptions) -> None:
+    filesystem, inner = open_path(path, options)
+    _, inner_target = open_path(target, options)
+    if not path.startswith("s3://"):
+        filesystem.create_dir(inner_target.rpartition("/")[0], recursive=True)
+    filesystem.move(inner, inner_target)
 
 
 def require_access(path: str, options: StorageOptions) -> None:

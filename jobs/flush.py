@@ -1,0 +1,9 @@
+"""Moves hot rows into Parquet batches: reads, keeps the newest versions, writes, audits, publishes."""
+
+from lakefork.params import FlushParams
+from lakefork.quality.audit import FlushAudit
+from lakefork.spark.flush import run_flush
+from lakefork.spark.job import run_job
+
+if __name__ == "__main__":
+    run_job(FlushParams, lambda context, params: run_flush(context, params, FlushAudit(context.storage)))

@@ -1,0 +1,23 @@
+"""Where batches lie: <table>/user_<id>/batch-<N>.parquet, <table>/shared/batch-<N>.parquet, or where LOCATION says."""
+
+from lakefork.storage.paths import path_part
+from lakefork.tables import TableDefinition
+
+USER_VARIABLE = "${user_id}"
+
+
+def batch_directory(definition: TableDefinition, user_id: str | None) -> str:
+    """The directory of a user's batches, or of those of a shared table."""
+    location = definition.tags.get("location")
+    if location and user_id is not None and USER_VARIABLE in location:
+        return location.replace(USER_VARIABLE, path_part(user_id))
+    return f"{location or definition.path}/{'shared' if user_id is None else f'user_{path_part(user_id)}'}"
+
+
+def batch_name(number: int) -> str:
+    return f"batch-{number}.parquet"
+
+
+def below_table(definition: TableDefinition, path: str) -> str:
+    """A path as the catalog records it: relative to the table's."""
+    return path.removeprefix(f"{definition.path}/")

@@ -1,0 +1,85 @@
+"""Keeps the newest version of each key, in the order of the key; memory stays bounded while versions stream in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class Newest:
+    """rows: one per key, sorted; read: versions that were looked at; repeated: versions that another one equalled."""
+
+    rows: pa.Table
+    read: int
+    repeated: int
+
+
+def newest_versions(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: Sequence[str], seq: str, max_bytes: int
+) -> Newest:
+    """schema: what the batches become. Whenever more than max_bytes have come, what is superseded goes."""
+    kept: list[pa.Table] = []
+    read = repeated = size = 0
+    for batch in batches:
+        kept.append(pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema))
+        read += batch.num_rows
+        size += batch.nbytes
+        if size > max_bytes:
+            rows, again = _compact(pa.concat_tables(kept), key, seq)
+            kept, repeated = [rows], repeated + again
+            size = rows.nbytes
+            max_bytes = max(max_bytes, 2 * size)  # keys that are all different cannot be made fewer
+    if not kept:
+        return Newest(schema.empty_table(), 0, 0)
+    rows, again = _compact(pa.concat_tables(kept), key, seq)
+    return Newest(rows, read, repeated + again)
+
+
+def _compact(rows: pa.Table, key: Sequence[str], seq: str) -> tuple[pa.Table, int]:
+    if not rows.num_rows:
+        return rows, 0
+    # By position: a column may have any name, and sort keys are read as paths.
+    order = _sortable(rows, [*key, seq])
+    indices = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names])
+    ordered = order.take(indices)
+    changes = differs(ordered.select(order.column_names[:-1]))
+    same_seq = pc.equal(ordered.column(-1).slice(1), ordered.column(-1).slice(0, len(indices) - 1))
+    repeated = pc.sum(pc.and_(pc.invert(changes), same_seq)).as_py() or 0
+    last = pa.chunked_array([*changes.chunks, pa.array([True])])
+    return rows.combine_chunks().take(indices.filter(last.combine_chunks())), repeated
+
+
+def repeated_keys(keys: pa.Table) -> int:
+    """How many rows have the same key as the row before."""
+    if keys.num_rows < 2 or not keys.num_columns:
+        return 0
+    sortable = _sortable(keys, keys.column_names)
+    return int(sortable.num_rows - 1 - (pc.sum(differs(sortable)).as_py() or 0))
+
+
+def differs(keys: pa.Table) -> pa.ChunkedArray:
+    """For each row but the last, whether the next one has another key."""
+    count = keys.num_rows - 1
+    changed = [_differs(column.slice(0, count), column.slice(1)) for column in keys.columns]
+    found = changed[0]
+    for one in changed[1:]:
+        found = pc.or_(found, one)
+    return found
+
+
+def _differs(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    different = pc.not_equal(before, after)
+    if pa.types.is_floating(before.type):  # NaN is one key, as in Postgres
+        different = pc.and_not(different, pc.and_(pc.is_nan(before), pc.is_nan(after)))
+    return different
+
+
+def _sortable(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Arrow cannot sort extension types such as UUID, but what they are stored as."""
+    columns = []
+    for name in names:
+        column = rows.column(name).combine_chunks()
+        columns.append(column.storage if isinstance(column, pa.ExtensionArray) else column)
+    return pa.table(columns, names=[f"k{place}" for place in range(len(names))])

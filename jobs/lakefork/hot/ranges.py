@@ -1,0 +1,69 @@
+"""What a flush reads of hot tables: versions of some users or of a range of keys, under the definition of now."""
+
+from collections.abc import Iterable, Sequence
+
+from lakefork.column_types import TEXT
+from lakefork.hot.tables import HotTable, hot_column
+from lakefork.predicates import postgres_array, quoted
+from lakefork.tables import USER_ID, Column, TableDefinition
+
+
+def versions_query(
+    definition: TableDefinition,
+    hots: Iterable[HotTable],
+    users: Sequence[str] | None,
+    low: Sequence[str] | None = None,
+    high: Sequence[str] | None = None,
+) -> str:
+    """All versions, with the columns as the definition names them; low is included, high is not."""
+    system = ", ".join(column.name for column in definition.system_columns)
+    parts = []
+    for hot in hots:
+        values = ", ".join(
+            f"{_value(hot.definition, column)}::{column.type.readable} AS {hot_column(column)}"
+            for column in definition.columns
+        )
+        conditions = " AND ".join([_of(hot, users), *_between(definition, hot, low, high)])
+        parts.append(f"SELECT {values}, {system} FROM {hot.qualified} WHERE {conditions}")
+    return " UNION ALL ".join(parts)
+
+
+def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user_id: str | None, percent: float) -> str:
+    """Keys of some blocks of the tables, in the order of the key, as text."""
+    names = [hot_column(column) for column in definition.key]
+    parts = [
+        f"SELECT {', '.join(f'{_value(hot.definition, column)} AS {hot_column(column)}' for column in definition.key)} "
+        f"FROM {hot.qualified} TABLESAMPLE SYSTEM ({percent}) "
+        f"WHERE {_of(hot, None if user_id is None else [user_id])}"
+        for hot in hots
+    ]
+    return (
+        f"SELECT {', '.join(f'{name}::text' for name in names)} FROM ({' UNION ALL '.join(parts)}) s "
+        f"ORDER BY {', '.join(names)}"
+    )
+
+
+def _of(hot: HotTable, users: Sequence[str] | None) -> str:
+    mine = f"catalog_id = {hot.definition.catalog_id}"
+    return mine if users is None else f"{mine} AND {USER_ID} = ANY ({postgres_array(users, TEXT)})"
+
+
+def _between(
+    definition: TableDefinition, hot: HotTable, low: Sequence[str] | None, high: Sequence[str] | None
+) -> list[str]:
+    key = ", ".join(_value(hot.definition, column) for column in definition.key)
+    types = [column.type.postgres for column in definition.key]
+    return [
+        f"({key}) {op} ({', '.join(f'{quoted(value)}::{kind}' for value, kind in zip(bound, types, strict=True))})"
+        for op, bound in ((">=", low), ("<", high))
+        if bound is not None
+    ]
+
+
+def _value(under: TableDefinition, column: Column) -> str:
+    """A column's value in rows that were written under another definition."""
+    if column.column_id not in under.by_id:
+        default = "NULL" if column.initial_default is None else quoted(column.initial_default)
+        return f"{default}::{column.type.postgres}"
+    name = hot_column(column)
+    return name if under.by_id[column.column_id].type == column.type else f"{name}::{column.type.postgres}"

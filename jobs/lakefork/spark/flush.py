@@ -1,0 +1,202 @@
+"""Runs a flush: takes what is due, lets Spark write it, has it audited, publishes it, writes the manifests."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import psycopg
+from adbc_driver_manager import Error as AdbcError
+
+from lakefork.catalog.connection import connect
+from lakefork.catalog.flushes import (
+    Due,
+    Table,
+    find_due,
+    flushed_before,
+    staged_files,
+    table_lease,
+    tables_with_pending_manifests,
+)
+from lakefork.errors import DatabaseError, JobFailedError, LakeforkError
+from lakefork.maintenance.flush import FlushTask
+from lakefork.params import FlushParams
+from lakefork.spark.flush_plan import MB, Work, plan_flush
+from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publish_all, remove_staged
+from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport, run_task
+from lakefork.spark.job import JobContext
+from lakefork.spark.trim import trim_tables
+
+PROGRESS_SECONDS = 2.0
+
+
+def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[str, Any]:
+    totals = Totals()
+    due = _due(context, params, totals)
+    pending = tables_with_pending_manifests(context.connection)
+    leased = _lease(context, due, pending)
+    due = [one for one in due if one.table in leased]
+    _discard_leftovers(context, sorted(leased))
+    if due:
+        _flush(context, due, audit, totals)
+    bring_manifests_up(context, sorted(leased))
+    if not totals.tables and not totals.failed:
+        context.progress("nothing is due")
+    if totals.failed:
+        raise JobFailedError("; ".join(totals.failed), totals.as_result())
+    return totals.as_result()
+
+
+def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
+    """What is due, less what an earlier attempt of this run has published: new work needs a new run."""
+    done: set[Table] = set()
+    for before in flushed_before(context.connection, context.run.run_id):
+        done.add((before.catalog_id, before.table_id))
+        totals.add(before.counts, before.snapshot_id)
+    if done:
+        context.progress(f"{len(done)} table(s) were published by an earlier attempt of this run")
+    policy = context.settings.flush
+    found = find_due(
+        context.connection, catalog=params.catalog, namespace=params.namespace, table=params.table,
+        user_id=params.user_id, force=params.force, default_rows=policy.default_rows,
+        default_seconds=policy.default_interval_seconds,
+    )  # fmt: skip
+    return [one for one in found if one.table not in done]
+
+
+def _lease(context: JobContext, due: Sequence[Due], pending: set[Table]) -> set[Table]:
+    """The tables that nobody else works on; they are ours until the run ends."""
+    names = {table_lease(*table): table for table in {one.table for one in due} | pending}
+    taken = context.leases.take_free(context.connection, names)
+    for one in {one.table: one for one in due if one.lease not in taken}.values():
+        context.progress(f"{one} is being worked on by another run: left to it")
+    return {names[name] for name in taken}
+
+
+def _discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
+    """Files that a run staged and never published: its rows are still hot, and are read again."""
+    leftovers = staged_files(context.connection, tables)
+    for job_id, group in groupby(sorted(leftovers, key=lambda row: row["job_id"]), lambda row: row["job_id"]):
+        paths = [row["path"] for row in group]
+        remove_staged(context, paths)
+        context.progress(f"{len(paths)} file(s) that {job_id} staged and did not publish were discarded")
+
+
+def _flush(context: JobContext, due: Sequence[Due], audit: Audit, totals: Totals) -> None:
+    trimming = _Background(lambda: trim_tables(context, sorted({one.table for one in due})))
+    preparing = _Background(audit.prepare)
+    spark = _start_spark(context)
+    trimming.wait()
+    with connect(context.dsn, check_version=False) as reading:
+        work = plan_flush(context.settings.flush, reading, due, spark.defaultParallelism)
+        context.progress(f"to flush: {work}")
+        reports = _run_tasks(context, spark, work) if work.tasks else []
+    context.check_leases()
+    preparing.wait()
+    publish_all(context, work, reports, audit, totals)
+
+
+class _Background:
+    """Work in a thread; wait() returns when it is done, or raises what went wrong."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+
+def _start_spark(context: JobContext) -> Any:
+    from pyspark import SparkContext
+
+    started = time.monotonic()
+    spark = SparkContext.getOrCreate()
+    context.progress(f"Spark {spark.master} is up after {time.monotonic() - started:.1f} s")
+    return spark
+
+
+def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
+    settings = context.settings.flush
+    environment = TaskEnvironment(
+        context.dsn, context.storage, work.read.name, context.run.job_id, settings.slice_mb * MB,
+        settings.file_mb * MB, settings.bloom_filter_fpp,
+    )  # fmt: skip
+    tables = spark.broadcast(work.tables)
+    done = [spark.accumulator(0) for _ in range(3)]
+
+    def flush(task: FlushTask) -> TaskReport | LakeforkError:
+        report = _attempt(environment, tables.value, task)
+        if isinstance(report, TaskReport):
+            for counter, amount in zip(done, _amounts([report]), strict=True):
+                counter.add(amount)
+        return report
+
+    with _live_line(context, work, done):
+        reports: list[TaskReport] = spark.parallelize(work.tasks, len(work.tasks)).map(flush).collect()
+    for report in reports:
+        if isinstance(report, LakeforkError):
+            raise report
+    return reports
+
+
+def _attempt(
+    environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask
+) -> TaskReport | LakeforkError:
+    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
+    try:
+        return run_task(environment, tables, task)
+    except LakeforkError as error:
+        return error
+    except (psycopg.Error, AdbcError) as error:
+        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+
+
+def _amounts(reports: Sequence[TaskReport]) -> tuple[int, int, int]:
+    """Versions read, rows and files written."""
+    files = [file for report in reports for file in report.files]
+    return (
+        sum(sum(report.read.values()) for report in reports),
+        sum(file.facts.record_count for file in files),
+        len(files),
+    )
+
+
+@contextlib.contextmanager
+def _live_line(context: JobContext, work: Work, done: Sequence[Any]) -> Iterator[None]:
+    """Every few seconds, what was done so far."""
+    started = time.monotonic()
+    over = threading.Event()
+
+    def say() -> None:
+        read, rows, files = (counter.value for counter in done)
+        seconds = max(time.monotonic() - started, 0.001)
+        context.progress(
+            f"{read:,} of {work.versions:,} versions read, {rows:,} rows in {files:,} file(s) written, "
+            f"{read / seconds:,.0f} versions/s"
+        )
+
+    def keep_saying() -> None:
+        while not over.wait(PROGRESS_SECONDS):
+            say()
+
+    thread = threading.Thread(target=keep_saying, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    say()

@@ -1,0 +1,82 @@
+"""Writes the manifests that show the last publish of a table, and puts them into the cache."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from lakefork.catalog.connection import Connection
+from lakefork.cold.manifest import Manifest, build_manifest
+from lakefork.queries import load
+from lakefork.storage import StorageOptions, replace_file
+
+CHUNK = 500
+WRITERS = 8  # at once, so that a storage that answers slowly is not waited for one by one
+
+
+@dataclass(frozen=True)
+class PendingManifests:
+    """Some directories of one table; users are '' for a shared one."""
+
+    catalog_id: int
+    table_id: int
+    users: tuple[str, ...]
+    directories: tuple[str, ...]
+    per_user: bool
+
+
+def find_pending(
+    connection: Connection, tables: Sequence[tuple[int, int]], per_user: dict[tuple[int, int], bool]
+) -> list[PendingManifests]:
+    """In chunks that one task can write."""
+    rows = connection.execute(
+        load("lakefork.catalog")["pending_manifests"],
+        {"catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]},
+    ).fetchall()
+    pending = []
+    for table, group in groupby(rows, lambda row: (row["catalog_id"], row["table_id"])):
+        for chunk in _chunks(list(group)):
+            users, directories = zip(*((row["user_id"], row["directory"]) for row in chunk), strict=True)
+            pending.append(PendingManifests(*table, users, directories, per_user[table]))
+    return pending
+
+
+def _chunks(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for start in range(0, len(rows), CHUNK):
+        yield rows[start : start + CHUNK]
+
+
+def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> int:
+    """Replaces each file atomically; a crash leaves the rest pending. Returns how many were written."""
+    sql = load("lakefork.catalog")
+    owner = {"catalog_id": pending.catalog_id, "table_id": pending.table_id}
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+        found = connection.execute(
+            sql["manifest_batches"], {**owner, "users": list(pending.users), "per_user": pending.per_user}
+        )
+        manifests = dict(_build(pending, found))
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(lambda one: replace_file(one.path, one.content.encode(), storage), manifests.values()))
+        directory_of = dict(zip(pending.users, pending.directories, strict=True))
+        connection.execute(
+            sql["cache_manifests"],
+            {
+                **owner, "users": list(manifests), "directories": [directory_of[user] for user in manifests],
+                "contents": [one.content for one in manifests.values()],
+                "etags": [one.etag for one in manifests.values()],
+            },
+        )  # fmt: skip
+    return len(manifests)
+
+
+def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:
+    """One per user, also where the catalog has no batch (any more)."""
+    rows = {row["user_id"]: row for row in found}
+    for user, directory in zip(pending.users, pending.directories, strict=True):
+        row = rows.get(user, {"snapshot_id": 0, "batches": []})
+        owner = user if pending.per_user else None
+        yield user, build_manifest(directory, pending.table_id, owner, row["snapshot_id"], row["batches"])

@@ -1,0 +1,47 @@
+"""Removes hot rows that earlier flushes published, in bounded transactions; what is not published stays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.flushes import Table, find_definitions
+from lakefork.hot.tables import HotTable
+from lakefork.queries import load
+from lakefork.spark.job import JobContext
+
+TRIM_ROWS = 50_000
+
+
+def trim_tables(context: JobContext, tables: Sequence[Table]) -> None:
+    sql = load("lakefork.catalog")
+    removed = 0
+    with connect(context.dsn, check_version=False) as connection:
+        defined = find_definitions(connection, tables)
+        hot = {
+            (*table, under.definition_snapshot): HotTable(under) for table, one in defined.items() for under in one.hot
+        }
+        wanted = {"catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]}
+        for row in connection.execute(sql["untrimmed"], wanted).fetchall():
+            place = row["catalog_id"], row["table_id"], row["hot_snapshot"]
+            if place not in hot:
+                continue
+            where: dict[str, Any] = {
+                "hot": hot[place].qualified, "catalog_id": place[0], "table_id": place[1], "hot_snapshot": place[2],
+                "per_user": hot[place].definition.per_user, "after_user": "", "after_seq": -1, "limit": TRIM_ROWS,
+            }  # fmt: skip
+            removed += _trim_table(connection, sql["trim_hot"], where, context)
+    if removed:
+        context.progress(f"{removed:,} hot rows of earlier flushes were trimmed")
+
+
+def _trim_table(connection: Connection, sql: str, where: dict[str, Any], context: JobContext) -> int:
+    removed: int = 0
+    while True:
+        if context.lease_lost.is_set():
+            return removed
+        row = connection.execute(sql, where).fetchone()
+        assert row is not None  # noqa: S101 - the function returns one row
+        removed += row["deleted"]
+        if row["last_user"] is None:
+            return removed
+        where = {**where, "after_user": row["last_user"], "after_seq": row["last_seq"]}

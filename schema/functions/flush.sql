@@ -1,0 +1,272 @@
+-- Flush: what is due, what was published, what may leave the hot tables. user_id is '' for shared tables.
+
+-- When a table is flushed: after so many versions of a user, or so many seconds; the defaults are for tables without a policy.
+CREATE FUNCTION lakefork.flush_policy(p_catalog_id bigint, p_table_id bigint, p_default_rows bigint, p_default_seconds bigint)
+RETURNS TABLE (max_versions bigint, max_seconds bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN count(*) = 0 THEN p_default_rows ELSE max(g.value::bigint) FILTER (WHERE g.key = 'flush_rows') END,
+           CASE WHEN count(*) = 0 THEN p_default_seconds ELSE max(g.value::bigint) FILTER (WHERE g.key = 'flush_interval') END
+    FROM public.ducklake_tag g
+    WHERE g.catalog_id = p_catalog_id AND g.object_id = p_table_id AND g.end_snapshot IS NULL AND g.key IN ('flush_rows', 'flush_interval')
+$$;
+
+CREATE FUNCTION lakefork.fold_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717815::bigint';
+
+-- Adds the changes that were appended since to the counts, and says on channel lakefork_flush which tables reached their limit.
+-- Writers do not do that themselves: a transaction that notifies commits alone.
+CREATE FUNCTION lakefork.fold_counts(p_default_rows bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    folded bigint;
+    catalogs bigint[];
+    tables bigint[];
+    users text[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(lakefork.fold_lock());
+    WITH changes AS (
+        DELETE FROM lakefork.hot_delta RETURNING *
+    ), sums AS (
+        SELECT catalog_id, table_id, user_id, sum(versions) AS versions, min(counted_at) FILTER (WHERE versions > 0) AS written_at,
+               max(counted_at) FILTER (WHERE versions <= 0) AS published_at
+        FROM changes GROUP BY catalog_id, table_id, user_id
+    ), counts AS (
+        INSERT INTO lakefork.hot_count AS c (catalog_id, table_id, user_id, versions, oldest_at, published_at, notified)
+        SELECT catalog_id, table_id, user_id, versions, coalesce(published_at, written_at), published_at, false FROM sums
+        ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET
+            versions = c.versions + excluded.versions,
+            oldest_at = coalesce(excluded.published_at, c.oldest_at),
+            published_at = coalesce(excluded.published_at, c.published_at),
+            notified = c.notified AND excluded.published_at IS NULL
+        RETURNING catalog_id, table_id, user_id, versions, notified
+    ), reached AS (
+        SELECT c.catalog_id, c.table_id, c.user_id
+        FROM counts c CROSS JOIN LATERAL lakefork.flush_policy(c.catalog_id, c.table_id, p_default_rows, NULL) p
+        WHERE NOT c.notified AND c.versions >= p.max_versions
+    )
+    SELECT (SELECT count(*) FROM changes), array_agg(catalog_id), array_agg(table_id), array_agg(user_id)
+    INTO folded, catalogs, tables, users FROM reached;
+    DELETE FROM lakefork.hot_count WHERE versions <= 0;
+    UPDATE lakefork.hot_count c SET notified = true FROM unnest(catalogs, tables, users) AS r (catalog_id, table_id, user_id)
+    WHERE c.catalog_id = r.catalog_id AND c.table_id = r.table_id AND c.user_id = r.user_id;
+    PERFORM pg_notify('lakefork_flush', r.catalog_id || '/' || r.table_id)
+    FROM (SELECT DISTINCT * FROM unnest(catalogs, tables) AS r (catalog_id, table_id)) r;
+    RETURN folded;
+END $$;
+
+-- Whose rows of which tables are to be flushed now, and why. Looks only at tables with waiting rows, and by index at those that are due.
+CREATE FUNCTION lakefork.due_flushes(
+    p_catalog text, p_namespace text, p_table text, p_user text, p_force boolean, p_default_rows bigint, p_default_seconds bigint
+)
+RETURNS TABLE (catalog_id bigint, catalog_name varchar, namespace varchar, table_name varchar, table_id bigint, user_id varchar,
+               versions bigint, oldest_at timestamptz, reason text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM lakefork.fold_counts(p_default_rows);
+    RETURN QUERY
+    WITH RECURSIVE waiting AS (
+        (SELECT c.catalog_id, c.table_id FROM lakefork.hot_count c ORDER BY c.catalog_id, c.table_id LIMIT 1)
+        UNION ALL
+        SELECT n.catalog_id, n.table_id FROM waiting w CROSS JOIN LATERAL (
+            SELECT c.catalog_id, c.table_id FROM lakefork.hot_count c
+            WHERE (c.catalog_id, c.table_id) > (w.catalog_id, w.table_id) ORDER BY c.catalog_id, c.table_id LIMIT 1) n
+    )
+    SELECT w.catalog_id, k.catalog_name, s.schema_name, t.table_name, w.table_id, d.user_id, d.versions, d.oldest_at, d.reason
+    FROM waiting w
+    JOIN public.ducklake_catalog k ON k.catalog_id = w.catalog_id AND k.end_snapshot IS NULL AND (p_catalog IS NULL OR k.catalog_name = p_catalog)
+    JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+         AND (p_table IS NULL OR lower(t.table_name COLLATE "C") = lower(p_table COLLATE "C"))
+    JOIN public.ducklake_schema s ON s.catalog_id = w.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+         AND (p_namespace IS NULL OR lower(s.schema_name COLLATE "C") = lower(p_namespace COLLATE "C"))
+    CROSS JOIN LATERAL lakefork.flush_policy(w.catalog_id, w.table_id, p_default_rows, p_default_seconds) p
+    LEFT JOIN lakefork.flush_request r ON r.catalog_id = w.catalog_id AND r.table_id = w.table_id
+    CROSS JOIN LATERAL (
+        SELECT c.user_id, c.versions, c.oldest_at, CASE WHEN p_force THEN 'forced' ELSE 'requested' END AS reason
+        FROM lakefork.hot_count c
+        WHERE c.catalog_id = w.catalog_id AND c.table_id = w.table_id AND (p_force OR r.table_id IS NOT NULL)
+        UNION ALL
+        SELECT c.user_id, c.versions, c.oldest_at, 'rows' FROM lakefork.hot_count c
+        WHERE c.catalog_id = w.catalog_id AND c.table_id = w.table_id AND NOT (p_force OR r.table_id IS NOT NULL)
+          AND c.versions >= p.max_versions
+        UNION ALL
+        SELECT c.user_id, c.versions, c.oldest_at, 'interval' FROM lakefork.hot_count c
+        WHERE c.catalog_id = w.catalog_id AND c.table_id = w.table_id AND NOT (p_force OR r.table_id IS NOT NULL)
+          AND c.oldest_at <= clock_timestamp() - make_interval(secs => p.max_seconds)
+          AND (p.max_versions IS NULL OR c.versions < p.max_versions)
+    ) d
+    WHERE p_user IS NULL OR d.user_id = p_user
+    ORDER BY w.catalog_id, w.table_id, d.user_id COLLATE "C";
+END $$;
+
+-- How many versions of these users wait, as the caller's transaction sees it: folded or not.
+CREATE FUNCTION lakefork.waiting_versions(p_catalogs bigint[], p_tables bigint[], p_users text[])
+RETURNS TABLE (place bigint, versions bigint)
+LANGUAGE sql STABLE AS $$
+    WITH wanted AS (
+        SELECT * FROM unnest(p_catalogs, p_tables, p_users) WITH ORDINALITY AS w (catalog_id, table_id, user_id, place)
+    ), unfolded AS (
+        SELECT catalog_id, table_id, user_id, sum(versions) AS versions FROM lakefork.hot_delta GROUP BY 1, 2, 3
+    )
+    SELECT w.place, (coalesce(c.versions, 0) + coalesce(u.versions, 0))::bigint
+    FROM wanted w
+    LEFT JOIN lakefork.hot_count c USING (catalog_id, table_id, user_id)
+    LEFT JOIN unfolded u USING (catalog_id, table_id, user_id)
+    ORDER BY w.place
+$$;
+
+-- Somebody wants a table to be flushed now.
+CREATE FUNCTION lakefork.request_flush(p_catalog_id bigint, p_table_id bigint, p_user text) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO lakefork.flush_request VALUES (p_catalog_id, p_table_id, clock_timestamp(), p_user)
+    ON CONFLICT (catalog_id, table_id) DO UPDATE SET requested_at = excluded.requested_at, requested_by = excluded.requested_by;
+    SELECT pg_notify('lakefork_flush', p_catalog_id || '/' || p_table_id);
+$$;
+
+-- Numbers for new batches in these directories. The files are remembered as staged until they are published or removed.
+CREATE FUNCTION lakefork.reserve_batches(p_job_id text, p_catalog_id bigint, p_table_id bigint, p_directories text[], p_counts bigint[])
+RETURNS TABLE (place bigint, first_number bigint)
+LANGUAGE sql AS $$
+    WITH wanted AS (
+        SELECT * FROM unnest(p_directories, p_counts) WITH ORDINALITY AS w (directory, files, place)
+    ), numbers AS (
+        INSERT INTO lakefork.batch_number AS b (directory, next_number) SELECT directory, files FROM wanted ORDER BY directory
+        ON CONFLICT (directory) DO UPDATE SET next_number = b.next_number + excluded.next_number
+        RETURNING directory, next_number
+    ), staged AS (
+        INSERT INTO lakefork.staged_file (path, catalog_id, table_id, job_id, staged_at)
+        SELECT n.directory || '/batch-' || (n.next_number - i) || '.parquet', p_catalog_id, p_table_id, p_job_id, clock_timestamp()
+        FROM numbers n JOIN wanted w USING (directory) CROSS JOIN generate_series(1, w.files) i
+    )
+    SELECT w.place, n.next_number - w.files FROM numbers n JOIN wanted w USING (directory) ORDER BY w.place
+$$;
+
+-- The lease is held by this job until the transaction ends; otherwise another may be at work, and nothing must be changed.
+CREATE FUNCTION lakefork.require_lease(p_name text, p_holder text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM lakefork.lease l WHERE l.name = p_name AND l.holder = p_holder AND l.expires_at >= clock_timestamp() FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION '% lost its lease on %: it stops here', p_holder, p_name USING ERRCODE = 'LFL01';
+    END IF;
+END $$;
+
+CREATE FUNCTION lakefork.table_lease(p_catalog_id bigint, p_table_id bigint) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT 'table/' || p_catalog_id || '/' || p_table_id $$;
+
+-- Which Postgres this is; transaction ids mean nothing on another one.
+CREATE FUNCTION lakefork.cluster_id() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT system_identifier FROM pg_control_system()';
+
+-- Publishes what a flush staged of one table, in one transaction with all that depends on it. The same run again gets the first answer.
+--   p_users, p_versions   whose rows were read, and how many of them were waiting
+--   p_seen, p_read_at     the Postgres snapshot in which they were read, and when
+--   p_paths               the files that are published; p_directories: where each user's manifest lies (NULL: no new file)
+CREATE FUNCTION lakefork.publish_flush(
+    p_job_id text, p_run_id text, p_catalog_id bigint, p_table_id bigint, p_base_snapshot bigint, p_changes jsonb, p_hot_snapshots bigint[],
+    p_users text[], p_versions bigint[], p_directories text[], p_seen pg_snapshot, p_read_at timestamptz, p_paths text[], p_counts jsonb,
+    OUT snapshot_id bigint, OUT replayed boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    new_key text := format('flush/%s/%s/%s', p_run_id, p_catalog_id, p_table_id);
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.table_lease(p_catalog_id, p_table_id), p_job_id);
+    SELECT k.snapshot_id, true INTO snapshot_id, replayed
+    FROM lakefork.flush_log l LEFT JOIN lakefork.commit_key k ON k.commit_key = l.commit_key
+    WHERE l.run_id = p_run_id AND l.catalog_id = p_catalog_id AND l.table_id = p_table_id;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO lakefork.watermark AS w (catalog_id, table_id, hot_snapshot, user_id, seen, cluster_id, published_at, trimmed)
+    SELECT p_catalog_id, p_table_id, h, u, p_seen::text, lakefork.cluster_id(), clock_timestamp(), false
+    FROM unnest(p_users) u CROSS JOIN unnest(p_hot_snapshots) h
+    ON CONFLICT (catalog_id, table_id, hot_snapshot, user_id) DO UPDATE SET
+        seen = excluded.seen, cluster_id = excluded.cluster_id, published_at = excluded.published_at, trimmed = false;
+    INSERT INTO lakefork.hot_delta (catalog_id, table_id, user_id, versions, counted_at)
+    SELECT p_catalog_id, p_table_id, u, -v, p_read_at FROM unnest(p_users, p_versions) AS r (u, v);
+    DELETE FROM lakefork.flush_request r WHERE r.catalog_id = p_catalog_id AND r.table_id = p_table_id AND r.requested_at <= p_read_at;
+    DELETE FROM lakefork.staged_file f USING unnest(p_paths) p WHERE f.path = p;
+    INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)
+    SELECT p_catalog_id, p_table_id, u, d, p_run_id FROM unnest(p_users, p_directories) AS r (u, d) WHERE d IS NOT NULL
+    ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET directory = excluded.directory, run_id = excluded.run_id;
+    INSERT INTO lakefork.flush_log (run_id, catalog_id, table_id, job_id, published_at, commit_key, counts)
+    VALUES (p_run_id, p_catalog_id, p_table_id, p_job_id, clock_timestamp(), new_key, p_counts);
+    replayed := false;
+    IF cardinality(p_paths) > 0 THEN
+        SELECT c.snapshot_id INTO snapshot_id
+        FROM lakefork.commit(p_catalog_id, p_base_snapshot, p_changes, 'flush', NULL, new_key, p_run_id) c;
+    END IF;
+END $$;
+
+-- Removes up to p_limit hot rows that were published, user by user, from after (p_after_user, p_after_seq) on; says where it stopped.
+-- Only rows that are visible in the stored snapshot go: one that committed later stays, however low its _seq.
+CREATE FUNCTION lakefork.trim_hot(
+    p_hot regclass, p_catalog_id bigint, p_table_id bigint, p_hot_snapshot bigint, p_per_user boolean, p_after_user text, p_after_seq bigint,
+    p_limit bigint, OUT deleted bigint, OUT last_user text, OUT last_seq bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    w lakefork.watermark;
+    gone bigint;
+    owner text := CASE WHEN p_per_user THEN 'AND _user_id = $2' ELSE 'AND $2 IS NOT NULL' END;
+BEGIN
+    deleted := 0;
+    FOR w IN SELECT * FROM lakefork.watermark m
+             WHERE m.catalog_id = p_catalog_id AND m.table_id = p_table_id AND m.hot_snapshot = p_hot_snapshot AND NOT m.trimmed
+               AND m.user_id COLLATE "C" >= p_after_user COLLATE "C"
+             ORDER BY m.user_id COLLATE "C" LOOP
+        IF w.cluster_id <> lakefork.cluster_id() THEN
+            RAISE EXCEPTION 'the watermarks of % were written on another Postgres, and its transaction ids mean nothing here: call lakefork.adopt_hot_rows() once, and flush again', p_hot
+                USING ERRCODE = 'LFV01';
+        END IF;
+        last_seq := CASE WHEN w.user_id = p_after_user THEN p_after_seq ELSE -1 END;
+        last_user := w.user_id;
+        EXECUTE format(
+            'WITH doomed AS (SELECT ctid AS place, _seq FROM %1$s WHERE catalog_id = $1 %2$s AND _seq > $3
+                                   AND pg_visible_in_snapshot(_xid, $4) ORDER BY _seq LIMIT $5),
+                  gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT place FROM doomed)))
+             SELECT count(*), coalesce(max(_seq), $3) FROM doomed', p_hot, owner)
+        INTO gone, last_seq USING p_catalog_id, w.user_id, last_seq, w.seen::pg_snapshot, p_limit - deleted;
+        deleted := deleted + gone;
+        IF deleted >= p_limit THEN
+            RETURN;
+        END IF;
+        UPDATE lakefork.watermark m SET trimmed = true
+        WHERE m.catalog_id = w.catalog_id AND m.table_id = w.table_id AND m.hot_snapshot = w.hot_snapshot AND m.user_id = w.user_id;
+    END LOOP;
+    last_user := NULL;
+END $$;
+
+-- After a restore into another Postgres: all hot rows count as not published. Those that were are published again, which changes no answer.
+CREATE FUNCTION lakefork.adopt_hot_rows() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    hot record;
+BEGIN
+    FOR hot IN SELECT c.oid::regclass AS name FROM pg_class c WHERE c.relnamespace = 'hot'::regnamespace AND c.relkind = 'r' LOOP
+        EXECUTE format('UPDATE %s SET _xid = pg_current_xact_id()', hot.name);
+    END LOOP;
+    DELETE FROM lakefork.watermark;
+    PERFORM lakefork.recount_hot_rows();
+END $$;
+
+-- Counts the waiting versions anew, by looking at all hot rows; nobody may write meanwhile.
+CREATE FUNCTION lakefork.recount_hot_rows() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    hot record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(lakefork.fold_lock());
+    LOCK TABLE lakefork.hot_delta IN EXCLUSIVE MODE;
+    DELETE FROM lakefork.hot_delta;
+    DELETE FROM lakefork.hot_count;
+    FOR hot IN SELECT DISTINCT i.table_id, v.begin_snapshot, format('hot.%I', i.table_name) AS name,
+                      EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = format('hot.%I', i.table_name)::regclass AND a.attname = '_user_id') AS per_user
+               FROM public.ducklake_inlined_data_tables i
+               JOIN public.ducklake_schema_versions v USING (catalog_id, table_id, schema_version) LOOP
+        EXECUTE format(
+            'INSERT INTO lakefork.hot_delta
+             SELECT h.catalog_id, $1, %2$s, count(*), clock_timestamp()
+             FROM %1$s h LEFT JOIN lakefork.watermark w
+               ON w.catalog_id = h.catalog_id AND w.table_id = $1 AND w.hot_snapshot = $2 AND w.user_id = %2$s
+             WHERE w.seen IS NULL OR NOT pg_visible_in_snapshot(h._xid, w.seen::pg_snapshot) GROUP BY 1, 3',
+            hot.name, CASE WHEN hot.per_user THEN 'h._user_id' ELSE '''''' END) USING hot.table_id, hot.begin_snapshot;
+    END LOOP;
+END $$;

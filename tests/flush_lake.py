@@ -1,0 +1,101 @@
+"""Helpers for tests of flush: runs it in the test's process on the suite's Spark, and reads what it left without our reader."""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from lake import rows_of
+from lakefork.catalog.connection import connect
+from lakefork.catalog.jobs import JobRun, Leases
+from lakefork.params import FlushParams
+from lakefork.quality.audit import FlushAudit
+from lakefork.settings import Settings
+from lakefork.spark.flush import run_flush
+from lakefork.spark.job import JobContext
+from sql_lake import SqlLake
+
+
+class Told(JobContext):
+    """A job's context that keeps what the job said."""
+
+    lines: list[str]
+
+    def progress(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@dataclass
+class FlushLake:
+    lake: SqlLake
+    settings: Settings
+    expectations: Path
+    lines: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def context(self, run_id: str | None = None, settings: Settings | None = None) -> Iterator[JobContext]:
+        run_id = run_id or f"test_{uuid.uuid4().hex[:8]}"
+        run = JobRun(f"flush/{run_id}/{uuid.uuid4().hex[:8]}", "flush", run_id, "cli", "node")
+        with connect(self.lake.dsn) as connection:
+            context = Told(run, settings or self.settings, self.lake.dsn, connection, Leases(run.job_id, 60))
+            context.lines = self.lines = []
+            try:
+                yield context
+            finally:
+                if not context.connection.closed:
+                    context.leases.release(context.connection)
+                    context.connection.close()
+
+    def flush(self, run_id: str | None = None, settings: Settings | None = None, **params: Any) -> dict[str, Any]:
+        """Everything that waits, unless params say otherwise."""
+        with self.context(run_id, settings) as context:
+            audit = FlushAudit(context.storage, self.expectations)
+            return run_flush(context, FlushParams(**{"force": True, **params}), audit)
+
+    def sql(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with connect(self.lake.dsn) as connection:
+            return rows_of(connection, query, *parameters)
+
+    def paths(self, table: str) -> list[str]:
+        """The batches that the catalog has of a table, in order."""
+        namespace, name = table.split(".")
+        found = self.sql(
+            "SELECT f.path FROM system.tables t CROSS JOIN LATERAL "
+            "lakefork.table_files(t.catalog_id, t.table_id, NULL, '{}') f "
+            "WHERE t.catalog_name = %s AND t.namespace = %s AND t.table_name = %s ORDER BY f.data_file_id",
+            self.lake.catalog.name, namespace, name,
+        )  # fmt: skip
+        return [path for (path,) in found]
+
+    def files_on_disk(self) -> list[str]:
+        return sorted(str(path) for path in Path(self.lake.catalog.data_path).rglob("*.parquet"))
+
+    def hot_rows(self) -> int:
+        names = self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'hot'")
+        return sum(int(self.sql(f"SELECT count(*) FROM hot.{name}")[0][0]) for (name,) in names)
+
+    def waiting(self) -> dict[str, int]:
+        """Versions that wait, by user."""
+        self.sql("SELECT lakefork.fold_counts(NULL)")
+        return dict(self.sql("SELECT user_id, versions FROM lakefork.hot_count"))  # type: ignore[arg-type]
+
+    def manifest(self, directory: str) -> Any:
+        return json.loads((Path(directory) / "manifest.json").read_text())
+
+    def newest_in_files(self, table: str, key: str = "id") -> list[tuple[Any, ...]]:
+        """Live newest rows of all batches by DuckDB alone, without the system columns."""
+        paths = self.paths(table)
+        if not paths:
+            return []
+        owner = "_user_id, " if "_user_id" in pq.read_schema(paths[0]).names else ""
+        return duckdb.sql(
+            f"SELECT * EXCLUDE (_seq, _deleted) FROM (FROM read_parquet({paths!r}, union_by_name = true) "
+            f"QUALIFY row_number() OVER (PARTITION BY {owner}{key} ORDER BY _seq DESC) = 1) WHERE NOT _deleted "
+            f"ORDER BY {owner}{key}"
+        ).fetchall()
