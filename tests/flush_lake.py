@@ -99,3 +99,56 @@ class FlushLake:
             f"QUALIFY row_number() OVER (PARTITION BY {owner}{key} ORDER BY _seq DESC) = 1) WHERE NOT _deleted "
             f"ORDER BY {owner}{key}"
         ).fetchall()
+
+
+USERS = ("ada", "bob")
+
+
+@dataclass
+class Filled:
+    flush_lake: FlushLake
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """What readers see of both tables."""
+        lake = self.flush_lake.lake
+        of_users = [
+            (user, *row) for user in USERS for row in lake.rows("SELECT id, v FROM app.mine ORDER BY id", user=user)
+        ]
+        return of_users + [("", *row) for row in lake.rows("SELECT id, v FROM app.ours ORDER BY id")]
+
+    def in_files(self) -> list[tuple[object, ...]]:
+        """The same by DuckDB from the published files alone."""
+        of_users = [(user, key, value) for key, value, user in self.flush_lake.newest_in_files("app.mine")]
+        return sorted(of_users) + [("", *row) for row in self.flush_lake.newest_in_files("app.ours")]
+
+    def write(self, round_number: int) -> None:
+        """Inserts, updates, deletes: each round has new rows and changes old ones."""
+        lake = self.flush_lake.lake
+        first = 10 * round_number
+        for user in USERS:
+            values = ", ".join(f"({first + n}, '{user} {n}')" for n in range(5))
+            lake.run(f"INSERT INTO app.mine VALUES {values}", user=user)
+            lake.run(
+                f"UPDATE app.mine SET v = v || '+' WHERE id % 2 = 0; DELETE FROM app.mine WHERE id = {first + 1}",
+                user=user,
+            )
+        values = ", ".join(f"({first + n}, 'ours {n}')" for n in range(5))
+        lake.run(f"INSERT INTO app.ours VALUES {values}; UPDATE app.ours SET v = v || '+' WHERE id % 2 = 0")
+
+    def check_nothing_lost_or_left(self, expected: list[tuple[object, ...]]) -> None:
+        """Exact rows, every file known to the catalog and no other, nothing waits, manifests are up to date."""
+        flush_lake = self.flush_lake
+        assert self.rows() == expected
+        assert self.in_files() == expected
+        published = flush_lake.paths("app.mine") + flush_lake.paths("app.ours")
+        assert flush_lake.files_on_disk() == sorted(published)
+        assert len(set(published)) == len(published)
+        assert flush_lake.waiting() == {}
+        assert flush_lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+        assert flush_lake.sql("SELECT count(*) FROM lakefork.manifest_pending") == [(0,)]
+        named = [
+            f"{directory}/{batch['file']}"
+            for directory in {path.rpartition("/")[0] for path in published}
+            for batch in flush_lake.manifest(directory)["batches"]
+        ]
+        assert sorted(named) == sorted(published)

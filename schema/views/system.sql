@@ -51,3 +51,30 @@ CREATE VIEW system.storage_locations AS
 CREATE VIEW system.audit AS
     SELECT c.catalog_name, a.occurred_at, a.actor, a.role, a.subject, a.action, a.table_name, a.affected_rows
     FROM lakefork.audit a JOIN lakefork.visible_catalog() c USING (catalog_id);
+
+-- What waits in the hot store, by table and user; folded or not.
+CREATE VIEW system.waiting AS
+    SELECT c.catalog_name, n.schema_name AS namespace, t.table_name, nullif(w.user_id, '') AS user_id, sum(w.versions)::bigint AS versions,
+           min(w.oldest_at) AS oldest_at
+    FROM (SELECT catalog_id, table_id, user_id, versions, oldest_at FROM lakefork.hot_count
+          UNION ALL SELECT catalog_id, table_id, user_id, versions, counted_at FROM lakefork.hot_delta) w
+    JOIN public.ducklake_catalog c ON c.catalog_id = w.catalog_id AND c.end_snapshot IS NULL
+    JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+    JOIN public.ducklake_schema n ON n.catalog_id = w.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+    GROUP BY 1, 2, 3, 4 HAVING sum(w.versions) > 0;
+
+-- What audits of flushes found, good or bad.
+CREATE VIEW system.flush_audits AS
+    SELECT a.run_id, a.job_id, c.catalog_name, n.schema_name AS namespace, t.table_name, a.audited_at, a.success, a.files, a.results, a.quarantine
+    FROM lakefork.flush_audit a
+    JOIN public.ducklake_catalog c ON c.catalog_id = a.catalog_id AND c.end_snapshot IS NULL
+    LEFT JOIN public.ducklake_table t ON t.catalog_id = a.catalog_id AND t.table_id = a.table_id AND t.end_snapshot IS NULL
+    LEFT JOIN public.ducklake_schema n ON n.catalog_id = a.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL;
+
+CREATE VIEW system.manifest_cache AS
+    SELECT c.catalog_name, n.schema_name AS namespace, t.table_name, nullif(m.user_id, '') AS user_id, m.directory || '/manifest.json' AS source,
+           m.etag, m.last_refreshed, m.sync_state
+    FROM lakefork.manifest_cache m
+    JOIN public.ducklake_catalog c ON c.catalog_id = m.catalog_id AND c.end_snapshot IS NULL
+    JOIN public.ducklake_table t ON t.catalog_id = m.catalog_id AND t.table_id = m.table_id AND t.end_snapshot IS NULL
+    JOIN public.ducklake_schema n ON n.catalog_id = m.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL;

@@ -54,7 +54,7 @@ def test_a_sound_lake_passes_and_the_result_is_the_last_line(connection: Connect
     assert memory > 100 and cpu > 0
     shown = run_cli(dsn, "status", "--json")
     assert json.loads(shown.stdout)["catalogs"] == [
-        {"name": "main", "tables": 1, "files": 5, "rows": 500, "bytes": result["bytes"]}
+        {"name": "main", "tables": 1, "hot": 0, "files": 5, "rows": 500, "bytes": result["bytes"]}
     ]
 
 

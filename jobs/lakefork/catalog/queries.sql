@@ -28,10 +28,15 @@ WHERE job_id = %(job_id)s;
 -- recent_jobs: the last runs, newest first
 SELECT job_type, run_id, status, start_time, end_time, error_message FROM system.jobs ORDER BY start_time DESC LIMIT %(limit)s;
 
--- status: one line per catalog
-SELECT c.catalog_name AS name, count(t.table_id) AS tables, coalesce(sum(t.files), 0) AS files, coalesce(sum(t.rows), 0) AS rows,
-       coalesce(sum(t.bytes), 0) AS bytes
-FROM system.catalogs c LEFT JOIN system.tables t USING (catalog_id) GROUP BY c.catalog_id, c.catalog_name ORDER BY c.catalog_name LIMIT %(limit)s;
+-- status: one line per catalog; hot: versions that wait for a flush
+WITH waiting AS (
+    SELECT catalog_id, sum(versions) AS hot
+    FROM (SELECT catalog_id, versions FROM lakefork.hot_count UNION ALL SELECT catalog_id, versions FROM lakefork.hot_delta) v GROUP BY catalog_id
+)
+SELECT c.catalog_name AS name, count(t.table_id) AS tables, coalesce(max(w.hot), 0) AS hot, coalesce(sum(t.files), 0) AS files,
+       coalesce(sum(t.rows), 0) AS rows, coalesce(sum(t.bytes), 0) AS bytes
+FROM system.catalogs c LEFT JOIN system.tables t USING (catalog_id) LEFT JOIN waiting w USING (catalog_id)
+GROUP BY c.catalog_id, c.catalog_name ORDER BY c.catalog_name LIMIT %(limit)s;
 
 -- catalog_tables: the tables that schema/postgresql.sql made, with their columns in order
 SELECT n.nspname AS schema, c.relname AS table, array_agg(a.attname::text ORDER BY a.attnum) AS columns

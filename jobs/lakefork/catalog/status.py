@@ -23,9 +23,9 @@ class Status:
         return {"catalogs": self.catalogs, "jobs": jobs}
 
     def as_text(self) -> str:
-        lines = [f"{'catalog':<24}{'tables':>8}{'files':>10}{'rows':>14}{'bytes':>12}"]
+        lines = [f"{'catalog':<24}{'tables':>8}{'hot':>12}{'files':>10}{'rows':>14}{'bytes':>12}"]
         lines += [
-            f"{row['name']:<24}{row['tables']:>8}{row['files']:>10}{row['rows']:>14}{_bytes(row['bytes']):>12}"
+            f"{row['name']:<24}{row['tables']:>8}{row['hot']:>12}{row['files']:>10}{row['rows']:>14}{_bytes(row['bytes']):>12}"
             for row in self.catalogs
         ]
         lines += ["", f"{'last runs':<24}{'status':<12}{'started (UTC)':<22}what it says"]

@@ -71,15 +71,18 @@ def plan_tasks(
     return tasks + [FlushTask(tuple(_by_table(group))) for group in _groups(small, slice_rows)]
 
 
-def _groups(shares: Iterable[Share], slice_rows: Mapping[int, int]) -> Iterator[list[Share]]:
-    """Neighbours together, as long as they fill less than one slice."""
+def _groups(shares: Sequence[Share], slice_rows: Mapping[int, int]) -> Iterator[list[Share]]:
+    """Neighbours together, in as few groups of equal size as fill no more than about one slice each."""
+    parts = [share.versions / slice_rows[share.table] for share in shares]
+    size = sum(parts) / max(1, round(sum(parts) + 0.4))
     group: list[Share] = []
-    filled = 0.0
-    for share in shares:
-        part = share.versions / slice_rows[share.table]
-        if group and filled + part > 1:
+    filled = done = 0.0
+    groups = 1
+    for share, part in zip(shares, parts, strict=True):
+        # Each group ends where its share of the whole ends, so that the last one is no remainder.
+        if group and done + filled + part / 2 > groups * size:
             yield group
-            group, filled = [], 0.0
+            group, done, filled, groups = [], done + filled, 0.0, groups + 1
         group.append(share)
         filled += part
     if group:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefork.errors import InvalidInputError
+from lakefork.quality.lean_import import import_lean
 from lakefork.quality.suites import DIRECTORY, Rule, built_in_rules, user_expectations
 from lakefork.spark.flush_publish import Verdict
 from lakefork.spark.flush_task import StagedFile, TableToFlush
@@ -23,10 +24,6 @@ class FlushAudit:
     def __init__(self, storage: StorageOptions, directory: Path = DIRECTORY) -> None:
         self._storage = storage
         self._directory = directory
-
-    def prepare(self) -> None:
-        """Great Expectations takes seconds to import: in a thread, while Spark works."""
-        _context()
 
     def judge(self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]]) -> list[Verdict]:
         results: list[list[dict[str, Any]]] = [[] for _ in tables]
@@ -52,6 +49,7 @@ class FlushAudit:
 
 @functools.cache
 def _context() -> Any:
+    import_lean()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 

@@ -86,7 +86,6 @@ def _discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
 
 def _flush(context: JobContext, due: Sequence[Due], audit: Audit, totals: Totals) -> None:
     trimming = _Background(lambda: trim_tables(context, sorted({one.table for one in due})))
-    preparing = _Background(audit.prepare)
     spark = _start_spark(context)
     trimming.wait()
     with connect(context.dsn, check_version=False) as reading:
@@ -94,7 +93,6 @@ def _flush(context: JobContext, due: Sequence[Due], audit: Audit, totals: Totals
         context.progress(f"to flush: {work}")
         reports = _run_tasks(context, spark, work) if work.tasks else []
     context.check_leases()
-    preparing.wait()
     publish_all(context, work, reports, audit, totals)
 
 

@@ -46,7 +46,6 @@ class Verdict:
 class Audit(Protocol):
     """Looks at what was staged; quality/ has it."""
 
-    def prepare(self) -> None: ...
     def judge(self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]]) -> list[Verdict]: ...
 
 

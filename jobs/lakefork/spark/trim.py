@@ -39,9 +39,15 @@ def _trim_table(connection: Connection, sql: str, where: dict[str, Any], context
     while True:
         if context.lease_lost.is_set():
             return removed
-        row = connection.execute(sql, where).fetchone()
-        assert row is not None  # noqa: S101 - the function returns one row
+        row = _trim_some(connection, sql, where)
         removed += row["deleted"]
         if row["last_user"] is None:
             return removed
         where = {**where, "after_user": row["last_user"], "after_seq": row["last_seq"]}
+
+
+def _trim_some(connection: Connection, sql: str, where: dict[str, Any]) -> dict[str, Any]:
+    """One transaction."""
+    row = connection.execute(sql, where).fetchone()
+    assert row is not None  # noqa: S101 - the function returns one row
+    return row

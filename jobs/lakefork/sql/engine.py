@@ -208,6 +208,7 @@ class Engine:
             st.CreateTable: tables.create,
             st.AlterTable: tables.alter,
             st.DropTable: tables.drop,
+            st.FlushTable: tables.flush,
         }
 
 

@@ -1,12 +1,13 @@
 """Options of tables: how long, how many, where; checked when a table is made or altered, kept as tags."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakefork.cold.layout import USER_VARIABLE
 from lakefork.errors import InvalidInputError
 from lakefork.sql.statements import FlushPolicy, OptionValue, TableKind
+from lakefork.tables import SEQ, Column, fold
 
 FLUSH_ROWS = (1, 10_000_000)
 FLUSH_SECONDS = (1, 30 * 86_400)
@@ -135,5 +136,44 @@ def _count(name: str, value: OptionValue) -> Any:
     return value
 
 
-_TABLE_OPTIONS = {"deleted_retention": _retention}
+def _names(name: str, value: OptionValue) -> Any:
+    names = [part.strip() for part in str(value).split(",")]
+    if not isinstance(value, str) or not all(names):
+        raise InvalidInputError(f"{name} = {value!r}: write the names of columns, separated by commas")
+    return names
+
+
+def _probability(name: str, value: OptionValue) -> Any:
+    if isinstance(value, bool | str) or not 0 < value < 1:
+        raise InvalidInputError(f"{name} = {value!r}: write a number between 0 and 1, for example 0.01")
+    return float(value)
+
+
+def check_column_options(table: str, tags: Mapping[str, str | None], columns: Iterable[Column]) -> None:
+    """Options that name columns name existing ones."""
+    known = {fold(name) for name in (*(column.name for column in columns), SEQ)}
+    for option in COLUMN_OPTIONS:
+        for name in json.loads(tags.get(f"option.{option}") or "[]"):
+            if fold(name) not in known:
+                raise InvalidInputError(f"{table}: {option} names {name}, and there is no such column")
+
+
+def renamed_in_options(tags: Mapping[str, str], name: str, new_name: str | None) -> dict[str, str | None]:
+    """What becomes of options that name a column which is renamed, or (None) dropped."""
+    changed: dict[str, str | None] = {}
+    for option in COLUMN_OPTIONS:
+        names = json.loads(tags.get(f"option.{option}") or "[]")
+        if any(fold(one) == fold(name) for one in names):
+            kept = [new_name if fold(one) == fold(name) else one for one in names]
+            changed[f"option.{option}"] = json.dumps([one for one in kept if one is not None])
+    return changed
+
+
+COLUMN_OPTIONS = ("bloom_filters", "no_bloom_filters")
+_TABLE_OPTIONS = {
+    "deleted_retention": _retention,
+    "bloom_filters": _names,
+    "no_bloom_filters": _names,
+    "bloom_filter_fpp": _probability,
+}
 _STREAM_OPTIONS = {"retention": _duration, "ephemeral": _boolean, "max_buffer": _count}

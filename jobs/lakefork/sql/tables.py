@@ -19,10 +19,12 @@ from lakefork.sql.lookup import namespace_of
 from lakefork.sql.objects import change_tags, check_name, namespace_id
 from lakefork.sql.options import (
     DEFAULT_DELETED_RETENTION,
+    check_column_options,
     check_location,
     flush_tags,
     locations_overlap,
     option_tags,
+    renamed_in_options,
     static_part,
 )
 from lakefork.sql.resources import Resources
@@ -32,8 +34,11 @@ from lakefork.sql.statements import (
     AlterTable,
     ColumnDefinition,
     CreateTable,
+    DropColumn,
     DropTable,
+    FlushTable,
     OptionValue,
+    RenameColumn,
     SetFlushPolicy,
     SetOptions,
     TableKind,
@@ -62,6 +67,7 @@ class Tables:
         columns = self._columns(statement, f"{namespace}.{statement.name.table}")
         _check_key(kind, statement, columns)
         tags = _table_tags(kind, statement)
+        check_column_options(f"{namespace}.{statement.name.table}", tags, columns)
         with self._resources.catalog_of(session) as (connection, catalog):
             schema_id = namespace_id(connection, catalog, namespace)
             if _table_exists(connection, catalog, schema_id, statement.name.table):
@@ -87,14 +93,28 @@ class Tables:
             columns = _not_too_many(str(definition), altered_columns(definition, statement.actions, self._with_default))
             if not columns:
                 raise InvalidInputError(f"{definition}: a table needs at least one column")
+            tags = _altered_tags(definition, statement)
+            check_column_options(str(definition), tags, columns)
             changes = Changes()
             changes.require_table_unchanged(definition.table_id)
             change_columns(changes, definition, columns)
-            change_tags(changes, definition.table_id, definition.tags, _altered_tags(definition, statement))
+            change_tags(changes, definition.table_id, definition.tags, tags)
             if not {"new", "end"} & set(changes.as_json()):
                 raise InvalidInputError(f"{definition}: there is nothing to change")
             self._commit_definition(connection, session, catalog, definition, base, changes)
             self._schemas.write_after_change(connection, catalog, definition.namespace, definition.name)
+
+    def flush(self, session: Session, statement: FlushTable) -> None:
+        """Asks for it: the flush DAG starts within seconds, or `lakefork run flush` does it."""
+        session.require(Role.SERVICE, "FLUSH TABLE")
+        definition = self._definition(session, statement)
+        if definition.kind == "STREAM":
+            raise InvalidInputError(f"{definition} is a STREAM table: its events are never written to files")
+        with self._resources.catalog.connection() as connection:
+            connection.execute(
+                "SELECT lakefork.request_flush(%s, %s, %s)",
+                (definition.catalog_id, definition.table_id, session.actor),
+            )
 
     def drop(self, session: Session, statement: DropTable) -> None:
         session.require(Role.ADMIN, "DROP TABLE")
@@ -114,7 +134,7 @@ class Tables:
             self._commit_definition(connection, session, catalog, definition, base, changes)
             self._schemas.write_after_change(connection, catalog, definition.namespace, definition.name)
 
-    def _definition(self, session: Session, statement: AlterTable | DropTable) -> TableDefinition:
+    def _definition(self, session: Session, statement: AlterTable | DropTable | FlushTable) -> TableDefinition:
         with self._resources.readers.transaction() as reading:
             return self._resources.lookup.find(reading, session, statement.name).definition
 
@@ -234,6 +254,10 @@ def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[st
             tags |= option_tags(TableKind(definition.kind), action.options)
         elif isinstance(action, SetFlushPolicy):
             tags |= {"flush_rows": None, "flush_interval": None, **flush_tags(action.flush_policy)}
+        elif isinstance(action, RenameColumn | DropColumn):
+            new_name = action.new_name if isinstance(action, RenameColumn) else None
+            known = {key: value for key, value in {**definition.tags, **tags}.items() if value is not None}
+            tags |= renamed_in_options(known, action.name, new_name)
     return tags
 
 

@@ -76,9 +76,12 @@ def create_file(path: str, content: pa.Buffer, options: StorageOptions) -> None:
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
-        os.link(temporary, inner)
-    finally:
+        if os.path.lexists(inner):
+            raise FileExistsError(f"{inner} exists already")
+        temporary.rename(inner)
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
 
 
 def make_durable(path: str) -> None:

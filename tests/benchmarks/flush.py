@@ -1,0 +1,326 @@
+"""What a flush costs, beside DuckDB and Spark's own JDBC reader doing the same on the same rows in the same run."""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extensions
+from pyspark import SparkConf, SparkContext
+from tests.benchmarks.report import Figure
+from tests.benchmarks.server import benchmark_database
+
+from lakefork.catalog.catalogs import create_catalog
+from lakefork.catalog.connection import connect
+from lakefork.catalog.jobs import JobRun, Leases
+from lakefork.params import FlushParams
+from lakefork.quality.audit import FlushAudit
+from lakefork.settings import Settings
+from lakefork.spark.flush import run_flush
+from lakefork.spark.job import JobContext
+from lakefork.spark.submit import CONF
+from lakefork.sql.engine import Engine
+from lakefork.sql.session import Role, Session
+
+AREA = "flush"
+ROUNDS = 3
+VERSIONS, KEYS, USERS = 2_000_000, 1_000_000, 1_000
+LAKEFORK = Path(sys.executable).parent / "lakefork"
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")  # Debian: libpostgresql-jdbc-java
+TABLE = """CREATE USER TABLE app.{name} (id BIGINT PRIMARY KEY, title TEXT, body TEXT, amount DOUBLE, quantity INT,
+    created TIMESTAMP, flag BOOLEAN, category TEXT) FLUSH POLICY ROWS 10000000"""
+FILL = """INSERT INTO hot.{hot} (catalog_id, _user_id, _seq, _deleted, c4, c5, c6, c7, c8, c9, c10, c11)
+    SELECT {catalog}, 'user' || lpad((abs(hashint8(key)) % {users})::text, 6, '0'), 1000000 + i, i % 50 = 0, key, 'title ' || i,
+           md5(i::text) || md5(key::text), i * 0.37, i % 1000, timestamp '2025-01-01' + i * interval '1 second', i % 2 = 0, 'category ' || i % 20
+    FROM (SELECT i, {key} AS key FROM generate_series(1, {versions}) i) k"""
+COUNT = """INSERT INTO lakefork.hot_delta
+    SELECT catalog_id, {table}, _user_id, count(*), now() FROM hot.{hot} GROUP BY catalog_id, _user_id"""
+
+
+@dataclass
+class Bench:
+    """A lake, and a Spark that stays up."""
+
+    dsn: str
+    data: Path
+    spark: SparkContext
+    lines: list[str] = field(default_factory=list)
+
+    def fill(self, name: str, versions: int, users: int, key: str) -> str:
+        """A table with so many hot versions; returns the name of its hot table."""
+        with Engine(Settings(), self.dsn) as engine:
+            session = Session("main", "somebody", Role.ADMIN)
+            engine.execute(session, TABLE.format(name=name))
+            engine.execute(session, f"INSERT INTO app.{name} (id) VALUES (1)")
+        with connect(self.dsn) as connection:
+            row = connection.execute(
+                "SELECT t.table_id, t.catalog_id, i.table_name AS hot FROM ducklake_table t "
+                "JOIN ducklake_inlined_data_tables i USING (catalog_id, table_id) WHERE t.table_name = %s", (name,)
+            ).fetchone()  # fmt: skip
+            assert row is not None
+            connection.execute(f"TRUNCATE hot.{row['hot']}")
+            connection.execute("SELECT setseed(0.5)")
+            connection.execute(
+                FILL.format(hot=row["hot"], catalog=row["catalog_id"], users=users, key=key, versions=versions)
+            )
+            connection.execute(f"ANALYZE hot.{row['hot']}")
+        return str(row["hot"])
+
+    def rewind(self, hot: str) -> None:
+        """Everything waits again, as if nothing had been published."""
+        with connect(self.dsn) as connection:
+            connection.execute(
+                "DELETE FROM lakefork.watermark; DELETE FROM lakefork.hot_delta; DELETE FROM lakefork.hot_count"
+            )
+            for table in ("data_file", "file_column_stats", "file_partition_value"):
+                connection.execute(f"DELETE FROM ducklake_{table}")
+            connection.execute(COUNT.format(table=hot[1:].partition("_")[0], hot=hot))
+            connection.execute("CHECKPOINT")
+
+    def flush(self) -> tuple[dict[str, Any], float]:
+        """In this process, on the Spark that is up."""
+        run = JobRun(f"flush/{uuid.uuid4().hex}", "flush", uuid.uuid4().hex, "cli", "bench")
+        with connect(self.dsn) as connection:
+            context = _Quiet(run, Settings(), self.dsn, connection, Leases(run.job_id, 600))
+            context.lines = self.lines = []
+            started = time.perf_counter()
+            result = run_flush(context, FlushParams(force=True), FlushAudit(context.storage))
+            seconds = time.perf_counter() - started
+            context.leases.release(connection)
+        return result, seconds
+
+    def submit(self, **environment: str) -> dict[str, float]:
+        """In a fresh spark-submit: seconds from Spark being up to the result, and until Spark was up; memory."""
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [LAKEFORK, "run", "flush", "--params", '{"force": true}'],
+            env={**os.environ, "LAKEFORK_DSN": self.dsn, **environment}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        up, last = started, ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if " is up after " in line:
+                up = time.perf_counter()
+            last = line
+        if process.wait() != 0:
+            raise RuntimeError(last)
+        result = json.loads(last)
+        return {"start": up - started, "work": time.perf_counter() - up, "memory": result["peak_memory_mb"]}
+
+    def duckdb(self, hot: str) -> float:
+        """The same rows: newest version per key, one directory per user."""
+        target = self.data / f"duckdb-{uuid.uuid4().hex}"
+        with duckdb.connect() as duck:
+            duck.execute("LOAD postgres_scanner")
+            duck.execute(f"ATTACH '{self.dsn}' AS pg (TYPE postgres, READ_ONLY)")
+            started = time.perf_counter()
+            duck.execute(
+                f"COPY (SELECT * EXCLUDE (catalog_id, _xid) FROM pg.hot.{hot} "
+                "QUALIFY row_number() OVER (PARTITION BY _user_id, c4 ORDER BY _seq DESC) = 1) "
+                f"TO '{target}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (_user_id))"
+            )
+            seconds = time.perf_counter() - started
+        shutil.rmtree(target)
+        return seconds
+
+
+class _Quiet(JobContext):
+    lines: list[str]
+
+    def progress(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
+    duckdb_extensions.import_extension("postgres_scanner")
+    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
+    with benchmark_database() as dsn, tempfile.TemporaryDirectory(prefix="lakefork-bench-") as data:
+        with connect(dsn) as connection:
+            create_catalog(connection, "main", str(Path(data) / "main"))
+        with Engine(Settings(), dsn) as engine:
+            engine.execute(Session("main", None, Role.ADMIN), "CREATE NAMESPACE app")
+        spark = SparkContext(conf=SparkConf().setMaster("local[*]").setAppName("bench").setAll(list(CONF.items())))
+        try:
+            yield Bench(dsn, Path(data), spark)
+        finally:
+            spark.stop()
+
+
+def measure() -> list[Figure]:
+    with _bench() as bench:
+        return [figure for part in PARTS for figure in part(bench)]
+
+
+def _say(line: str) -> None:
+    print(f"    {line}", flush=True)
+
+
+def _main_work(bench: Bench) -> list[Figure]:
+    hot = bench.fill("events", VERSIONS, USERS, f"floor(random() * {KEYS})::bigint")
+    warm, fresh, peer, starts = [], [], [], []
+    bench.rewind(hot)
+    bench.flush()  # imports, Python workers
+    for _ in range(ROUNDS):
+        peer.append(bench.duckdb(hot))
+        bench.rewind(hot)
+        result, seconds = bench.flush()
+        warm.append(seconds)
+        bench.rewind(hot)
+        submitted = bench.submit()
+        fresh.append(submitted["work"])
+        starts.append(submitted["start"])
+        _say(
+            f"DuckDB {peer[-1]:.2f} s, warm {seconds:.2f} s, fresh {fresh[-1]:.2f} s after {starts[-1]:.2f} s of start"
+        )
+    for line in bench.lines:
+        _say(line)
+    duck = statistics.median(peer)
+    megabytes = result["bytes_written"] / 1e6
+    audit = _seconds_in(bench.lines, "audited in")
+    figures = [
+        Figure(
+            AREA,
+            f"{VERSIONS:,} versions of {USERS:,} users, warm: time / DuckDB",
+            statistics.median(warm) / duck,
+            "×",
+            at_most=1.2,
+        ),
+        Figure(
+            AREA,
+            "the same in a fresh spark-submit, from Spark being up: time / DuckDB",
+            statistics.median(fresh) / duck,
+            "×",
+            at_most=2,
+        ),
+        Figure(AREA, "until Spark is up, from spark-submit", statistics.median(starts), "s"),
+        Figure(AREA, "the built-in audit, warm", audit, "s", at_most=3),
+        Figure(AREA, "Parquet written, warm", megabytes / statistics.median(warm), "MB/s"),
+    ]
+    return figures + _jdbc(bench, hot, statistics.median(fresh))
+
+
+def _seconds_in(lines: list[str], words: str) -> float:
+    return next(float(line.rpartition(words)[2].split()[0]) for line in lines if words in line)
+
+
+def _jdbc(bench: Bench, hot: str, fresh: float) -> list[Figure]:
+    """What one would write with Spark alone."""
+    if not JDBC_DRIVER.is_file():
+        _say(f"no comparison with Spark's JDBC reader: {JDBC_DRIVER} is not installed")
+        return []
+    script = bench.data / "jdbc.py"
+    script.write_text(JDBC_SCRIPT)
+    done = subprocess.run(
+        [LAKEFORK.with_name("spark-submit"), "--master", "local[*]", "--driver-memory", "4g", "--jars", JDBC_DRIVER, script, hot,
+         str(bench.data / "jdbc")],
+        env={**os.environ, "BENCH_DSN": bench.dsn}, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    seconds = float(done.stdout.split()[-1])
+    return [Figure(AREA, "fresh: time of Spark JDBC + window + partitionBy / ours", seconds / fresh, "×", at_least=4)]
+
+
+JDBC_SCRIPT = """
+import os, sys, time
+from urllib.parse import urlsplit
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+spark = SparkSession.builder.getOrCreate()
+spark.range(1).count()
+dsn = urlsplit(os.environ["BENCH_DSN"])
+started = time.perf_counter()
+rows = (spark.read.format("jdbc").option("url", f"jdbc:postgresql://{dsn.hostname}:{dsn.port}{dsn.path}")
+    .option("user", dsn.username).option("password", dsn.password).option("driver", "org.postgresql.Driver")
+    .option("dbtable", f"(SELECT _user_id, _seq, _deleted, c4, c5, c6, c7, c8, c9, c10, c11 FROM hot.{sys.argv[1]}) t")
+    .option("partitionColumn", "c4").option("lowerBound", 0).option("upperBound", 1000000).option("numPartitions", 4)
+    .option("fetchsize", 10000).load())
+newest = Window.partitionBy("_user_id", "c4").orderBy(F.desc("_seq"))
+(rows.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")
+    .repartition("_user_id").write.partitionBy("_user_id").option("compression", "zstd").parquet(sys.argv[2]))
+print(time.perf_counter() - started)
+"""
+
+
+def _many_small_users(bench: Bench) -> list[Figure]:
+    users = 10_000
+    hot = bench.fill("small", 10 * users, users, "i")
+    ours, peer = [], []
+    for _ in range(ROUNDS):
+        peer.append(bench.duckdb(hot))
+        bench.rewind(hot)
+        result, seconds = bench.flush()
+        ours.append(seconds)
+        _say(f"{users:,} users of 10 rows: DuckDB {peer[-1]:.2f} s, ours {seconds:.2f} s")
+    for line in bench.lines:
+        _say(line)
+    files = result["files_written"]
+    return [
+        Figure(
+            AREA,
+            f"{users:,} users of 10 rows: files written and published",
+            files / statistics.median(ours),
+            "/s",
+            at_least=500,
+        ),
+        Figure(AREA, "the same: time / DuckDB", statistics.median(ours) / statistics.median(peer), "×", at_most=1),
+    ]
+
+
+def _growth(bench: Bench) -> list[Figure]:
+    times = {}
+    for versions in (2_000_000, 8_000_000):
+        hot = bench.fill(f"growth_{versions}", versions, USERS, f"floor(random() * {versions // 2})::bigint")
+        seconds = []
+        for _ in range(2):
+            bench.rewind(hot)
+            seconds.append(bench.flush()[1])
+        times[versions] = min(seconds)
+        _say(f"{versions:,} versions: {seconds}")
+        _drop(bench, f"growth_{versions}", hot)
+    return [Figure(AREA, "8,000,000 versions: time / 2,000,000", times[8_000_000] / times[2_000_000], "×", at_most=4.4)]
+
+
+def _one_large_user(bench: Bench) -> list[Figure]:
+    versions = 20_000_000
+    hot = bench.fill("large", versions, 1, f"floor(random() * {versions // 2})::bigint")
+    bench.rewind(hot)
+    bench.spark.stop()
+    submitted = bench.submit()
+    _drop(bench, "large", hot)
+    return [
+        Figure(
+            AREA,
+            f"{versions:,} versions of one user: peak memory of driver and executors",
+            submitted["memory"] / 1024,
+            "GB",
+            at_most=4,
+        ),
+        Figure(AREA, "the same: time", submitted["work"], "s"),
+    ]
+
+
+def _drop(bench: Bench, name: str, hot: str) -> None:
+    with Engine(Settings(), bench.dsn) as engine:
+        engine.execute(Session("main", None, Role.ADMIN), f"DROP TABLE app.{name}")
+    with connect(bench.dsn) as connection:
+        connection.execute(f"DROP TABLE hot.{hot}")
+        connection.execute(
+            "DELETE FROM lakefork.hot_delta; DELETE FROM lakefork.hot_count; DELETE FROM lakefork.watermark"
+        )
+    shutil.rmtree(bench.data / "main" / "app" / name, ignore_errors=True)
+
+
+PARTS: list[Callable[[Bench], list[Figure]]] = [_main_work, _many_small_users, _growth, _one_large_user]

@@ -1,0 +1,186 @@
+"""A flush that dies after any step, and is tried again: nothing is lost, published twice or left unreadable."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from flush_lake import Filled
+from lakefork.catalog.connection import connect
+from lakefork.errors import SnapshotLostError
+from lakefork.quality.audit import FlushAudit
+from lakefork.spark import flush, flush_publish, manifests, trim
+
+
+class Crash(BaseException):
+    """Nobody catches it, as nobody catches kill −9."""
+
+
+def before(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
+    return _crash(owner, name, call, after=False)
+
+
+def after(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
+    return _crash(owner, name, call, after=True)
+
+
+def _crash(owner: Any, name: str, call: int, *, after: bool) -> Callable[[pytest.MonkeyPatch], None]:
+    """At the n-th call of a function, before it does anything or after it did all."""
+
+    def install(monkeypatch: pytest.MonkeyPatch) -> None:
+        real = getattr(owner, name)
+        calls = itertools.count(1)
+
+        def dying(*arguments: Any, **named: Any) -> Any:
+            dies = next(calls) == call
+            if dies and not after:
+                raise Crash(name)
+            result = real(*arguments, **named)
+            if dies:
+                raise Crash(name)
+            return result
+
+        monkeypatch.setattr(owner, name, dying)
+
+    return install
+
+
+STEPS = {
+    "before the rows are read": before(flush, "plan_flush"),
+    "when tasks have written all files": before(flush, "publish_all"),
+    "before the audit": before(FlushAudit, "judge"),
+    "after the audit": after(FlushAudit, "judge"),
+    "before the first commit": before(flush_publish, "publish"),
+    "after the first commit": after(flush_publish, "publish"),
+    "after the second commit": after(flush_publish, "publish", 2),
+    "before the manifests": before(flush, "bring_manifests_up"),
+    "after one manifest": after(manifests, "replace_file"),
+    "before manifests are cached": before(manifests, "_build", 2),
+    "after the manifests": after(flush, "bring_manifests_up"),
+}
+
+
+@pytest.mark.parametrize("same_run", [True, False], ids=["the same run again", "another run"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_is_mended_by_the_next_attempt(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, same_run: bool
+) -> None:
+    filled.flush_lake.flush()
+    filled.write(1)
+    expected = filled.rows()
+    with monkeypatch.context() as patched:
+        STEPS[step](patched)
+        with pytest.raises(Crash):
+            filled.flush_lake.flush(run_id="one")
+    assert filled.rows() == expected, "readers see no difference"
+    result = filled.flush_lake.flush(run_id="one" if same_run else "two")
+    filled.check_nothing_lost_or_left(expected)
+    assert len(filled.flush_lake.paths("app.mine")) == 4 and len(filled.flush_lake.paths("app.ours")) == 2
+    if same_run:
+        assert (result["tables"], result["users"], result["files_written"]) == (2, 2, 3), "as if nothing had happened"
+    assert filled.flush_lake.flush()["tables"] == 0
+
+
+def test_a_crash_while_trimming_is_mended(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled.flush_lake.flush()
+    filled.write(1)
+    expected = filled.rows()
+    monkeypatch.setattr(trim, "TRIM_ROWS", 3)
+    with monkeypatch.context() as patched:
+        after(trim, "_trim_some", 2)(patched)
+        with pytest.raises(Crash):
+            filled.flush_lake.flush()
+    assert filled.rows() == expected
+    filled.flush_lake.flush()
+    filled.check_nothing_lost_or_left(expected)
+
+
+@pytest.mark.parametrize("happened", [True, False], ids=["it happened", "it did not"])
+def test_a_connection_that_breaks_at_commit(filled: Filled, monkeypatch: pytest.MonkeyPatch, happened: bool) -> None:
+    expected = filled.rows()
+    real = flush_publish.publish
+    broken = []
+
+    def breaking(connection: Any, *arguments: Any) -> Any:
+        if not broken:
+            broken.append(True)
+            if happened:
+                real(connection, *arguments)
+            with connect(filled.flush_lake.lake.dsn) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            connection.execute("SELECT 1")
+        return real(connection, *arguments)
+
+    monkeypatch.setattr(flush_publish, "publish", breaking)
+    result = filled.flush_lake.flush()
+    assert any("the connection broke while publishing" in line for line in filled.flush_lake.lines)
+    assert (result["tables"], result["files_written"]) == (2, 3)
+    filled.check_nothing_lost_or_left(expected)
+    assert filled.flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]
+
+
+def test_a_lost_snapshot_ends_the_run_cleanly(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that come too late for it never read under another one."""
+    expected = filled.rows()
+    real = flush._run_tasks
+
+    def without_exporter(*arguments: Any) -> Any:
+        with connect(filled.flush_lake.lake.dsn) as other:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
+        return real(*arguments)
+
+    monkeypatch.setattr(flush, "_run_tasks", without_exporter)
+    with pytest.raises((SnapshotLostError, psycopg.OperationalError)) as caught:
+        filled.flush_lake.flush()
+    assert isinstance(caught.value, SnapshotLostError) and caught.value.retryable
+    assert filled.flush_lake.paths("app.mine") == []
+    monkeypatch.undo()
+    filled.flush_lake.flush()
+    filled.check_nothing_lost_or_left(expected)
+
+
+KILLED = """
+import os, signal, sys
+from lakefork.catalog.connection import connect
+from lakefork.spark import flush, flush_publish
+module, name = sys.argv[1].rsplit(".", 1)
+owner = {"flush": flush, "flush_publish": flush_publish}[module]
+real = getattr(owner, name)
+def killing(*arguments, **named):
+    result = real(*arguments, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(owner, name, killing)
+sys.argv = ["flush.py", "--params", '{"force": true}', "--run-id", "killed"]
+from lakefork.params import FlushParams
+from lakefork.quality.audit import FlushAudit
+from lakefork.spark.job import run_job
+run_job(FlushParams, lambda context, params: flush.run_flush(context, params, FlushAudit(context.storage)))
+"""
+
+
+@pytest.mark.parametrize("step", ["flush._run_tasks", "flush_publish.publish", "flush.bring_manifests_up"])
+def test_a_process_that_is_killed_for_real(filled: Filled, tmp_path: Path, step: str) -> None:
+    """kill −9 after the files, after the first commit, after the manifests; its leases run out, as they do."""
+    expected = filled.rows()
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
+    dsn = filled.flush_lake.lake.dsn
+    done = subprocess.run(
+        [sys.executable, script, step], env={**clean, "LAKEFORK_DSN": dsn, "LAKEFORK_JOBS__LEASE_SECONDS": "5"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    assert filled.rows() == expected
+    assert filled.flush_lake.flush(run_id="too early")["tables"] == 0, "the dead run's leases are still held"
+    with connect(dsn) as connection:
+        connection.execute("UPDATE lakefork.lease SET expires_at = '-infinity'")
+    filled.flush_lake.flush(run_id="next")
+    filled.check_nothing_lost_or_left(expected)
