@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.connection import Connection, connect, domain_errors
 from lakefork.catalog.flushes import Table, find_definitions
 from lakefork.hot.tables import HotTable
 from lakefork.queries import load
@@ -48,6 +48,7 @@ def _trim_table(connection: Connection, sql: str, where: dict[str, Any], context
 
 def _trim_some(connection: Connection, sql: str, where: dict[str, Any]) -> dict[str, Any]:
     """One transaction."""
-    row = connection.execute(sql, where).fetchone()
+    with domain_errors():
+        row = connection.execute(sql, where).fetchone()
     assert row is not None  # noqa: S101 - the function returns one row
     return row
