@@ -1,15 +1,21 @@
 """Helpers for tests of SQL: a catalog with an engine, and batches as a flush would write them."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from lakefork.catalog.catalogs import Catalog, newest_snapshot
+from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.cold.batch import write_batch
+from lakefork.errors import LakeforkError
+from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
 from lakefork.sql.results import Affected, Rows
 from lakefork.sql.session import Role, Session
@@ -17,6 +23,8 @@ from lakefork.sql.statements import TableName
 from lakefork.storage import open_path
 from lakefork.storage.paths import path_part
 from lakefork.tables import USER_ID
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,30 @@ class SqlLake:
         changes = Changes()
         changes.add_batch(definition.table_id, name, facts, user_id=user)
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
+
+
+@contextmanager
+def open_lake(dsn: str, data_dir: Path, settings: Settings) -> Iterator[SqlLake]:
+    """An empty catalog `main` with an SQL engine."""
+    with connect(dsn) as connection:
+        catalog = create_catalog(connection, "main", str(data_dir / "main"))
+    with Engine(settings, dsn) as engine:
+        yield SqlLake(engine, dsn, catalog)
+
+
+def new_name(start: str) -> str:
+    """A name that no other test has."""
+    return f"{start}{next(_numbers)}"
+
+
+def refuse(lake: SqlLake, kind: type[LakeforkError], match: str, text: str, *parameters: Any, **who: Any) -> str:
+    """The statement fails as it should, with one line; returns the line."""
+    with pytest.raises(kind, match=match) as caught:
+        lake.run(text, *parameters, **who)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    return message
 
 
 def _array(values: list[Any], kind: Any) -> pa.Array:
