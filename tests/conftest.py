@@ -99,6 +99,14 @@ def lake(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> It
         yield lake
 
 
+@pytest.fixture(scope="module")
+def module_lake(
+    module_dsn: str, tmp_path_factory: pytest.TempPathFactory, make_settings: Callable[..., Settings]
+) -> Iterator[SqlLake]:
+    with open_lake(module_dsn, tmp_path_factory.mktemp("data"), make_settings()) as lake:
+        yield lake
+
+
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of an S3 server."""

@@ -1,6 +1,7 @@
 """Helpers for tests of SQL: a catalog with an engine, and batches as a flush would write them."""
 
 import itertools
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from lakefork.cold.batch import write_batch
 from lakefork.errors import LakeforkError
 from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
+from lakefork.sql.lookup import FoundTable
 from lakefork.sql.results import Affected, Rows
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
@@ -54,12 +56,16 @@ class SqlLake:
         assert isinstance(result, Affected)
         return result.affected_rows
 
-    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
-        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+    def find(self, name: str) -> FoundTable:
+        """The table as the engine sees it now."""
         namespace, table = name.split(".")
         resources = self.engine._resources
         with resources.readers.transaction() as connection:
-            found = resources.lookup.find(connection, self.session(), TableName(namespace, table))
+            return resources.lookup.find(connection, self.session(), TableName(namespace, table))
+
+    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
+        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+        found = self.find(name)
         definition = found.definition
         versions = self.rows(f"SELECT *, {USER_ID} FROM {name} WHERE _deleted IS NOT NULL AND {USER_ID} = ?", user) if user else self.rows(
             f"SELECT * FROM {name} WHERE _deleted IS NOT NULL"
@@ -120,21 +126,18 @@ def refuse(lake: SqlLake, kind: type[LakeforkError], match: str, text: str, *par
 
 
 def _array(values: list[Any], kind: Any) -> pa.Array:
-    import uuid
-
-    def plain(value: Any) -> Any:
-        return (
-            value.bytes
-            if isinstance(value, uuid.UUID)
-            else [plain(one) for one in value]
-            if isinstance(value, list)
-            else value
-        )
-
+    plain = [_plain(value) for value in values]
     if kind.element:
         storage = getattr(kind.element.arrow, "storage_type", kind.element.arrow)
-        return pa.array([plain(value) for value in values], pa.list_(storage)).cast(kind.arrow)
-    return pa.array([plain(value) for value in values], kind.arrow)
+        return pa.array(plain, pa.list_(storage)).cast(kind.arrow)
+    return pa.array(plain, kind.arrow)
+
+
+def _plain(value: Any) -> Any:
+    """Arrow makes UUIDs of bytes only."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.bytes if isinstance(value, uuid.UUID) else value
 
 
 def _next_number(connection: Connection, table_id: int) -> int:

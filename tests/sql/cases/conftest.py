@@ -1,20 +1,14 @@
 """One catalog for the cases of a module; each works in a namespace of its own."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from lakefork.settings import Settings
 from sql_cases import add_user
-from sql_lake import SqlLake, new_name, open_lake
+from sql_lake import SqlLake, new_name
 
 
 @pytest.fixture(scope="module")
-def lake(
-    module_dsn: str, tmp_path_factory: pytest.TempPathFactory, make_settings: Callable[..., Settings]
-) -> Iterator[SqlLake]:
-    with open_lake(module_dsn, tmp_path_factory.mktemp("data"), make_settings()) as lake:
-        yield lake
+def lake(module_lake: SqlLake) -> SqlLake:
+    return module_lake
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Odd cases of users, roles and rules."""
 
+from typing import Any
+
 import pytest
 
 from lakefork.errors import InvalidInputError, LakeforkError, NotFoundError, PermissionDeniedError
@@ -183,6 +185,21 @@ def test_a_deleted_user_may_do_nothing_whatever_the_role_was(lake: SqlLake, tabl
     except LakeforkError:
         return
     assert role is Role.USER
+
+
+def test_a_deleted_service_cannot_repeat_an_insert_that_was_quick(lake: SqlLake, table: str, copies: list[int]) -> None:
+    service: dict[str, Any] = {"user": add_user(lake, role="service"), "role": Role.SERVICE}
+    insert = f"INSERT INTO {table} (v) VALUES ('x')"
+    for _ in range(2):
+        assert lake.count(insert, **service) == 1
+    assert copies == [1]  # the second was quick
+    lake.run(f"DELETE FROM system.users WHERE user_id = '{service['user']}'")
+    for _ in range(2):
+        refuse(lake, PermissionDeniedError, "deleted", insert, **service)
+    assert lake.rows(f"SELECT count(*) FROM {table}") == [(2,)]
+    other = {**service, "user": add_user(lake, role="service")}
+    assert lake.count(insert, **other) == 1
+    assert copies == [1]
 
 
 def test_users_see_own_rows_only_and_services_all(lake: SqlLake, user_table: str) -> None:
