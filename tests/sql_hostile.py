@@ -12,6 +12,7 @@ from lakefork.sql.session import Role, Session
 from sql_lake import SqlLake
 
 SECRET = "TOPSECRET"
+PATIENCE = 240  # seconds that no statement needs, however busy the machine is; the limit of a test is 300
 
 
 def fill(lake: SqlLake) -> None:

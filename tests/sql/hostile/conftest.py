@@ -7,8 +7,8 @@ import pytest
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
-from lakefork.settings import Settings
-from sql_hostile import fill, state, watching
+from lakefork.settings import Settings, SqlSettings
+from sql_hostile import PATIENCE, fill, state, watching
 from sql_lake import SqlLake, open_lake
 
 
@@ -19,7 +19,8 @@ def lake(
     root: Path = tmp_path_factory.mktemp("data")
     with connect(module_dsn) as connection:
         create_catalog(connection, "rival", str(root / "rival"))
-    with open_lake(module_dsn, root, make_settings()) as lake:
+    settings = make_settings(sql=SqlSettings(statement_timeout_seconds=PATIENCE))
+    with open_lake(module_dsn, root, settings) as lake:
         fill(lake)
         yield lake
     watching(module_dsn).close()

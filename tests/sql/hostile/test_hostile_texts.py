@@ -46,7 +46,7 @@ NESTED = {
 }  # fmt: skip
 
 
-PATIENCE = 25  # seconds: several times the statement timeout
+DEADLINE = 50  # seconds: before the statement timeout, which no text may need, and long enough for a busy machine
 
 
 class Victim:
@@ -89,8 +89,8 @@ with Engine(Settings(), sys.argv[1]) as engine:
             )
         assert process.stdin
         assert process.stdout
-        patience = threading.Timer(PATIENCE, process.kill)
-        patience.start()
+        deadline = threading.Timer(DEADLINE, process.kill)
+        deadline.start()
         try:
             process.stdin.write(json.dumps(text) + "\n")
             process.stdin.flush()
@@ -98,7 +98,7 @@ with Engine(Settings(), sys.argv[1]) as engine:
         except BrokenPipeError:
             line = ""
         finally:
-            patience.cancel()
+            deadline.cancel()
         if line:
             return str(json.loads(line))
         code = self.close()

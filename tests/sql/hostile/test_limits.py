@@ -9,7 +9,7 @@ import pytest
 from lakefork.errors import InvalidInputError, LimitError
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.engine import Engine
-from sql_hostile import refuse
+from sql_hostile import PATIENCE, refuse
 from sql_lake import SqlLake
 
 
@@ -21,7 +21,7 @@ def limited(lake: SqlLake, make_settings: Callable[..., Settings], **limits: Any
 
 @pytest.fixture(scope="module")
 def small(lake: SqlLake, make_settings: Callable[..., Settings]) -> Iterator[SqlLake]:
-    yield from limited(lake, make_settings, statement_timeout_seconds=20, memory_mb=64)
+    yield from limited(lake, make_settings, statement_timeout_seconds=PATIENCE, memory_mb=64)
 
 
 @pytest.fixture(scope="module")
