@@ -4,6 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -13,14 +14,12 @@ from moto.server import ThreadedMotoServer
 from pyspark import SparkConf, SparkContext
 
 from flush_lake import FlushLake
-from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
 from lakefork.spark.submit import CONF
-from lakefork.sql.engine import Engine
-from sql_lake import SqlLake
+from sql_lake import SqlLake, open_lake
 
 _numbers = itertools.count()
 
@@ -56,12 +55,21 @@ def template(postgres: str) -> str:
 
 @pytest.fixture
 def empty_dsn(postgres: str) -> Iterator[str]:
-    yield from _fresh_database(postgres, "template1")
+    with _fresh_database(postgres, "template1") as dsn:
+        yield dsn
 
 
 @pytest.fixture
 def dsn(postgres: str, template: str) -> Iterator[str]:
-    yield from _fresh_database(postgres, template)
+    with _fresh_database(postgres, template) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def module_dsn(postgres: str, template: str) -> Iterator[str]:
+    """One database for all tests of a module."""
+    with _fresh_database(postgres, template) as dsn:
+        yield dsn
 
 
 @pytest.fixture
@@ -74,6 +82,7 @@ def in_database(dsn: str, name: str) -> str:
     return f"{dsn.rpartition('/')[0]}/{name}"
 
 
+@contextmanager
 def _fresh_database(postgres: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres, autocommit=True) as admin:
@@ -91,11 +100,16 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[SqlLake]:
-    """An empty catalog `main` with an SQL engine."""
-    with connect(dsn) as connection:
-        catalog = create_catalog(connection, "main", str(data_dir / "main"))
-    with Engine(make_settings(), dsn) as engine:
-        yield SqlLake(engine, dsn, catalog)
+    with open_lake(dsn, data_dir, make_settings()) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def module_lake(
+    module_dsn: str, tmp_path_factory: pytest.TempPathFactory, make_settings: Callable[..., Settings]
+) -> Iterator[SqlLake]:
+    with open_lake(module_dsn, tmp_path_factory.mktemp("data"), make_settings()) as lake:
+        yield lake
 
 
 @pytest.fixture(scope="session")

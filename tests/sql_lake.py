@@ -1,21 +1,31 @@
 """Helpers for tests of SQL: a catalog with an engine, and batches as a flush would write them."""
 
-from collections.abc import Sequence
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from lakefork.catalog.catalogs import Catalog, newest_snapshot
+from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
+from lakefork.errors import LakeforkError
+from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
+from lakefork.sql.lookup import FoundTable
 from lakefork.sql.results import Affected, Rows
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
 from lakefork.storage.paths import path_part
 from lakefork.tables import USER_ID
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -45,12 +55,16 @@ class SqlLake:
         assert isinstance(result, Affected)
         return result.affected_rows
 
-    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
-        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+    def find(self, name: str) -> FoundTable:
+        """The table as the engine sees it now."""
         namespace, table = name.split(".")
         resources = self.engine._resources
         with resources.readers.transaction() as connection:
-            found = resources.lookup.find(connection, self.session(), TableName(namespace, table))
+            return resources.lookup.find(connection, self.session(), TableName(namespace, table))
+
+    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
+        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+        found = self.find(name)
         definition = found.definition
         versions = self.rows(f"SELECT *, {USER_ID} FROM {name} WHERE _deleted IS NOT NULL AND {USER_ID} = ?", user) if user else self.rows(
             f"SELECT * FROM {name} WHERE _deleted IS NOT NULL"
@@ -84,22 +98,43 @@ class SqlLake:
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
 
 
+@contextmanager
+def open_lake(dsn: str, data_dir: Path, settings: Settings) -> Iterator[SqlLake]:
+    """An empty catalog `main` with an SQL engine."""
+    with connect(dsn) as connection:
+        catalog = create_catalog(connection, "main", str(data_dir / "main"))
+    with Engine(settings, dsn) as engine:
+        yield SqlLake(engine, dsn, catalog)
+
+
+def new_name(start: str) -> str:
+    """A name that no other test has."""
+    return f"{start}{next(_numbers)}"
+
+
+def refuse(lake: SqlLake, kind: type[LakeforkError], match: str, text: str, *parameters: Any, **who: Any) -> str:
+    """The statement fails as it should, with one line; returns the line."""
+    with pytest.raises(kind, match=match) as caught:
+        lake.run(text, *parameters, **who)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    return message
+
+
 def _array(values: list[Any], kind: Any) -> pa.Array:
-    import uuid
-
-    def plain(value: Any) -> Any:
-        return (
-            value.bytes
-            if isinstance(value, uuid.UUID)
-            else [plain(one) for one in value]
-            if isinstance(value, list)
-            else value
-        )
-
+    plain = [_plain(value) for value in values]
     if kind.element:
         storage = getattr(kind.element.arrow, "storage_type", kind.element.arrow)
-        return pa.array([plain(value) for value in values], pa.list_(storage)).cast(kind.arrow)
-    return pa.array([plain(value) for value in values], kind.arrow)
+        return pa.array(plain, pa.list_(storage)).cast(kind.arrow)
+    return pa.array(plain, kind.arrow)
+
+
+def _plain(value: Any) -> Any:
+    """Arrow makes UUIDs of bytes only."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.bytes if isinstance(value, uuid.UUID) else value
 
 
 def _next_number(connection: Connection, table_id: int) -> int:

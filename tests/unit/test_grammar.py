@@ -11,11 +11,9 @@ from sqlglot import exp
 from lakefork.errors import InvalidInputError
 from lakefork.sql.grammar import (
     MAX_TEXT,
-    Rule,
     SqlSyntaxError,
     is_default,
     parse,
-    parse_rule,
     table_name,
     time_travel,
 )
@@ -50,6 +48,7 @@ from lakefork.sql.statements import (
     TableName,
     Update,
 )
+from sql_texts import END, soup, sql
 
 T = TableName(None, "t")
 NS_T = TableName("ns", "t")
@@ -67,10 +66,6 @@ def refusal(text: str) -> SqlSyntaxError:
     assert caught.value.code == "syntax_error"
     assert isinstance(caught.value, InvalidInputError)
     return caught.value
-
-
-def sql(expression: exp.Expr | None) -> str | None:
-    return expression and expression.sql("duckdb")
 
 
 def refused(text: str, sentence: str, line: int, column: int) -> None:
@@ -492,7 +487,6 @@ def test_table_name_removes_quotes_and_refuses_what_is_no_table() -> None:
 
 
 KNOWN = "SELECT, INSERT, UPDATE, DELETE, EXPLAIN, CREATE, ALTER, DROP, SHOW, DESCRIBE and FLUSH are"
-END = "found the end of the statement"
 CLAUSES = "expected NOT NULL, NULL, DEFAULT, PRIMARY KEY, ',' or ')'"
 KEY_TWICE = "PRIMARY KEY is given twice; a key of several columns is written PRIMARY KEY (a, b)"
 PARTS = "a table name has at most two parts, catalogs are chosen by the session"
@@ -870,16 +864,6 @@ def _seconds(text: str) -> float:
     return time.perf_counter() - started
 
 
-SOUP = (
-    "SELECT FROM WHERE INSERT INTO VALUES UPDATE SET DELETE CREATE ALTER DROP TABLE NAMESPACE USER SHARED STREAM AS "
-    "AT VERSION TIMESTAMP DEFAULT PRIMARY KEY NOT NULL IN IF EXISTS SHOW TABLES STATS FOR DESCRIBE EXPLAIN FLUSH "
-    "POLICY ROWS INTERVAL LOCATION REFERENCE WITH OPTIONS LIMIT OFFSET ORDER BY GROUP HAVING UNION ALL JOIN ON USING "
-    "RETURNING CASE WHEN THEN END CAST INT TEXT ARRAY STRUCT MAP DECIMAL JSON BETWEEN LIKE IS AND OR PIVOT LATERAL "
-    "UNNEST RECURSIVE ADD COLUMN MODIFY RENAME TO OVER PARTITION FILTER EXTRACT TABLESAMPLE WINDOW QUALIFY XMLELEMENT "
-    "a t ns \"q q\" 'x' 'u' 1 2.5 1e9 99999999999999999999 ? $1 $x @ : :: -> ->> => = == <> < > <= + - * / % ^ | || & "
-    "( ) [ ] { } , . ; ! ~ # \\ ` -- /* */ {{ }} {% %} E'\\n' x'ff' b'1' 🦆 \n \t \0"
-)
-soup = st.lists(st.sampled_from(SOUP.split(" ")), max_size=30).map(" ".join)
 starts = st.sampled_from(
     [
         "SELECT ",
@@ -920,115 +904,3 @@ def test_any_text_is_parsed_or_a_syntax_error(text: str) -> None:
 @given(starts, soup)
 def test_any_soup_of_tokens_is_parsed_or_a_syntax_error(start: str, text: str) -> None:
     _never_anything_else(start + text)
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.sampled_from(["", "ns.t", "ns.t.a ", "ns.t.a = ", "*."]), soup | st.text())
-def test_any_rule_is_parsed_or_a_syntax_error(start: str, text: str) -> None:
-    try:
-        rule = parse_rule(start + text)
-    except SqlSyntaxError as error:
-        assert "\n" not in str(error)
-    else:
-        assert isinstance(rule.matches("ns", "t"), bool)
-
-
-@pytest.mark.parametrize(
-    ("text", "namespace", "table", "column", "condition"),
-    [
-        ("ns.t", "ns", "t", None, None),
-        ("ns.*", "ns", "*", None, None),
-        ("*.*", "*", "*", None, None),
-        ("ns.messages.*", "ns", "messages.*", None, None),
-        ("ns.msg_*", "ns", "msg_*", None, None),
-        ('"N s"."T.t"', "N s", "T.t", None, None),
-        (" ns . t -- here", "ns", "t", None, None),
-        ("ns.user.*", "ns", "user.*", None, None),
-        ("ns.t.user_id = CURRENT_USER()", "ns", "t", "user_id", '"user_id" = CURRENT_USER()'),
-        ("production.*.created_by = current_user()", "production", "*", "created_by", '"created_by" = CURRENT_USER()'),
-        ("*.t.a IN ('a', 'b')", "*", "t", "a", "\"a\" IN ('a', 'b')"),
-        ("ns.t.level <= 3", "ns", "t", "level", '"level" <= 3'),
-        ("ns.t.level > -3 AND level < 5", "ns", "t", "level", '"level" > -3 AND level < 5'),
-        ("ns.t.name LIKE 'x%'", "ns", "t", "name", "\"name\" LIKE 'x%'"),
-        ("ns.t.name NOT LIKE 'x%'", "ns", "t", "name", "\"name\" NOT LIKE 'x%'"),
-        ("ns.t.a BETWEEN 1 AND 2", "ns", "t", "a", '"a" BETWEEN 1 AND 2'),
-        ("ns.t.a IS NULL OR a <> 'x'", "ns", "t", "a", "\"a\" IS NULL OR a <> 'x'"),
-        ("ns.t.a IS NOT NULL", "ns", "t", "a", 'NOT "a" IS NULL'),
-        ('ns.t."C c" = TRUE', "ns", "t", "C c", '"C c" = TRUE'),
-    ],
-)
-def test_a_rule(text: str, namespace: str, table: str, column: str | None, condition: str | None) -> None:
-    found = parse_rule(text)
-    assert (found.namespace_pattern, found.table_pattern, found.column) == (namespace, table, column)
-    assert sql(found.condition) == condition
-    assert not column or {node.name.casefold() for node in found.condition.find_all(exp.Column)} == {column.casefold()}
-
-
-ONE_RULE = "expected one rule such as ns.table, ns.* or ns.table.column = 'x'"
-ONLY = "a row filter compares column 'a' with constants and CURRENT_USER(), found"
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence", "column"),
-    [
-        ("", ONE_RULE, 1),
-        ("-- nothing", ONE_RULE, 1),
-        ("a.b; c.d", ONE_RULE, 1),
-        ("ns", "a rule names namespace and table, found 1 names", 1),
-        ("a.b.c.d", "a rule names namespace and table, found 4 names", 1),
-        ("ns.t.a", f"expected a condition on column 'a', {END}", 7),
-        ("ns..t", "expected a name or *, found '.'", 4),
-        ("ns.t.", f"expected a name or *, {END}", 6),
-        ("ns.'t'", "expected a name or *, found 't'", 4),
-        ("ns.2024", "expected a name or *, found '2024'", 4),
-        ('ns."a*"', "a quoted name in a rule is neither empty nor has a *", 4),
-        ("ns.t = 1", "a row filter names namespace, table and column before '='", 6),
-        ("ns.t.* = 1", "a row filter names namespace, table and column before '='", 8),
-        ("ns.t.a = b", f"{ONLY} column 'b'", 6),
-        ("ns.t.a = t.a", f"{ONLY} column 'a'", 6),
-        ("ns.t.a = f(1)", f"{ONLY} function f", 6),
-        ("ns.t.a = lower('X')", f"{ONLY} function LOWER", 6),
-        ("ns.t.a IN (SELECT 1)", f"{ONLY} IN without a list", 6),
-        ("ns.t.a = (SELECT 1)", f"{ONLY} Subquery", 6),
-        ("ns.t.a IN b", f"{ONLY} IN without a list", 6),
-        ("ns.t.a = ?", f"{ONLY} Placeholder", 6),
-        ("ns.t.a + 1 = 2", f"{ONLY} Add", 6),
-        ("ns.t.a::INT = 2", f"{ONLY} function CAST", 6),
-        ("ns.t.a = 1 b", "unexpected 'b'", 12),
-        ("ns.t.a =", f"something is missing before {END.removeprefix('found ')}", 9),
-        ("ns.t.a = 'x", "the string that starts here is never closed", 10),
-        ("ns.t.a = " + "NOT " * 5_000 + "1", "the condition is nested too deeply", 6),
-    ],
-)
-def test_a_rule_that_is_refused(text: str, sentence: str, column: int) -> None:
-    with pytest.raises(SqlSyntaxError) as caught:
-        parse_rule(text)
-    assert str(caught.value) == f"{sentence} (line 1, column {column})"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matching", "other"),
-    [
-        ("ns.t", ["ns.t", "NS.T"], ["ns.t2", "ns2.t", "n.t"]),
-        ("ns.*", ["ns.t", "ns.x"], ["ns2.t", "n.t"]),
-        ("*.*", ["a.b"], []),
-        ("*.t", ["a.t"], ["a.t2"]),
-        ("ns.messages.*", ["ns.messages", "ns.messages_2024", "Ns.Messages2"], ["ns.message", "ns.my_messages"]),
-        ("p*d.a*b*c", ["prod.abc", "pd.a1b2c", "PD.abbcc"], ["pro.abc", "prod.acb", "prod.ab", "prod.abcd"]),
-        ("ns.a*a", ["ns.aa", "ns.aba"], ["ns.a"]),
-        ('ns."x.y"', ["ns.x.y"], ["ns.xzy"]),
-    ],
-)
-def test_a_rule_matches_names_in_any_case(pattern: str, matching: list[str], other: list[str]) -> None:
-    rule = parse_rule(pattern)
-    for name in matching:
-        assert rule.matches(*name.split(".", 1)), name
-    for name in other:
-        assert not rule.matches(*name.split(".", 1)), name
-
-
-def test_a_rule_of_many_stars_is_matched_quickly() -> None:
-    rule = Rule("*", "*a" * 500 + "b", None, None)
-    started = time.monotonic()
-    assert not rule.matches("ns", "a" * 5_000)
-    assert time.monotonic() - started < 1

@@ -15,6 +15,11 @@ from lakefork.storage import StorageOptions
 from lakefork.storage.for_duckdb import S3FileSystem
 
 _COMMON = {"arrow_lossless_conversion": "true", "python_enable_replacements": "false"}
+ATTEMPTS = 5
+
+
+class InterruptedQueryError(LimitError):
+    """DuckDB stopped a query: mostly because its time was over."""
 
 
 class Duck:
@@ -66,20 +71,21 @@ class Watchdog:
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
-        self._running: OrderedDict[object, tuple[float, Callable[[], None]]] = OrderedDict()  # oldest first
+        self._running: OrderedDict[threading.Event, tuple[float, Callable[[], None]]] = OrderedDict()  # oldest first
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._watch, name="lakefork-watchdog", daemon=True).start()
 
     @contextmanager
-    def watch(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        key = object()
+    def watch(self, interrupt: Callable[[], None]) -> Iterator[threading.Event]:
+        """Yields what is set once the time is over."""
+        key = threading.Event()
         with self._changed:
             self._running[key] = time.monotonic() + self._timeout, interrupt
             if len(self._running) == 1:
                 self._changed.notify()
         try:
-            yield
+            yield key
         finally:
             with self._changed:
                 self._running.pop(key, None)
@@ -95,8 +101,8 @@ class Watchdog:
                 deadline, interrupt = next(iter(self._running.values()), (None, None))
                 left = None if deadline is None else deadline - time.monotonic()
                 if interrupt is not None and left is not None and left <= 0:
+                    self._running.popitem(last=False)[0].set()
                     interrupt()
-                    self._running.popitem(last=False)
                 else:
                     self._changed.wait(left)
 
@@ -114,12 +120,22 @@ class Cursor:
             self._connection.register(name, relation)
 
     def query(self, sql: str, *, max_rows: int | None = None, setting: str = "sql.max_rows") -> pa.Table:
+        with self._watchdog.watch(self._connection.interrupt) as time_is_over:
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return self._query(sql, max_rows, setting)
+                except InterruptedQueryError:
+                    # DuckDB also says so when another of its threads failed: asked again, it mostly says why.
+                    if time_is_over.is_set():
+                        raise
+            return self._query(sql, max_rows, setting)
+
+    def _query(self, sql: str, max_rows: int | None, setting: str) -> pa.Table:
         try:
-            with self._watchdog.watch(self._connection.interrupt):
-                found = self._connection.execute(sql)
-                if max_rows is None:
-                    return _plain(found.to_arrow_table())
-                return _plain(_limited(found, max_rows, self._max_bytes, setting))
+            found = self._connection.execute(sql)
+            if max_rows is None:
+                return _plain(found.to_arrow_table())
+            return _plain(_limited(found, max_rows, self._max_bytes, setting))
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # what goes wrong late comes through Arrow
             raise domain_error(error) from error
         except UnicodeEncodeError:
@@ -178,7 +194,9 @@ def domain_error(error: Exception) -> LakeforkError:
     line = str(error).split("\n", 1)[0]
     said = line.split("Error: ", 1)[-1]
     if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in line:
-        return LimitError("the statement took too long and was stopped (setting sql.statement_timeout_seconds)")
+        return InterruptedQueryError(
+            "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
+        )
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in line:
         return LimitError("the statement needs more memory than it may have (setting sql.memory_mb)")
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):

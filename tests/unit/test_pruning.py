@@ -1,0 +1,154 @@
+"""Which batches are read: never one too few, and not those whose bounds rule them out."""
+
+import datetime
+import operator
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefork.cold.statistics import bound_text
+from lakefork.column_types import column_type
+from lakefork.maintenance.pruning import Batch, batches_to_read
+from lakefork.predicates import Predicate
+from lakefork.tables import Column
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "varchar": st.text(max_size=3),
+    "decimal(10,2)": st.decimals(-100, 100, places=2),
+    "date": st.dates(),
+    "timestamp": st.datetimes(),
+    "timestamptz": st.datetimes(timezones=st.just(datetime.UTC)),
+    "uuid": st.uuids(),
+    "boolean": st.booleans(),
+    "float64": st.floats(allow_nan=False),
+    "blob": st.binary(max_size=3),
+    "time": st.times(),
+}
+ID = Column(4, "id", column_type("int64"))
+BETWEEN_10_AND_20 = Batch("b", {4: ("10", "20")})
+
+
+def is_read(batch: Batch, *predicates: Predicate) -> bool:
+    return batches_to_read([batch], predicates) == [batch]
+
+
+def satisfies(value: Any, predicate: Predicate) -> bool:
+    return value is not None and any(COMPARE[predicate.op](value, one) for one in predicate.values)
+
+
+def batch_of(path: str, values: list[Any], *, knows: bool) -> Batch:
+    """A batch as the catalog describes it: bounds over what is not NULL."""
+    present = [value for value in values if value is not None]
+    known = knows and present
+    return Batch(path, {ID.column_id: (bound_text(min(present)), bound_text(max(present)))} if known else {})
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[list[Any]], list[Batch], list[Predicate]]:
+    """The values of one column in each batch, what the catalog says of the batches, and what is asked of the column."""
+    kind = draw(st.sampled_from(sorted(KINDS)))
+    column = Column(ID.column_id, "k", column_type(kind))
+    value = st.sampled_from(draw(st.lists(KINDS[kind], min_size=1, max_size=6)))  # few, so that they meet
+    contents = draw(st.lists(st.lists(value | st.none(), min_size=1, max_size=3), min_size=1, max_size=3))
+    batches = [
+        batch_of(str(place), values, knows=draw(st.sampled_from([True, True, False])))
+        for place, values in enumerate(contents)
+    ]
+    several = st.lists(value, min_size=1, max_size=3).map(lambda found: Predicate(column, "=", tuple(found)))
+    one = st.builds(lambda op, found: Predicate(column, op, (found,)), st.sampled_from(sorted(COMPARE)), value)
+    return contents, batches, draw(st.lists(one | several, min_size=1, max_size=2))
+
+
+@settings(max_examples=500, deadline=None)
+@given(tables())
+def test_a_batch_with_a_matching_row_is_always_read(
+    table: tuple[list[list[Any]], list[Batch], list[Predicate]],
+) -> None:
+    contents, batches, predicates = table
+    needed = [
+        batch
+        for batch, values in zip(batches, contents, strict=True)
+        if any(all(satisfies(value, one) for one in predicates) for value in values)
+    ]
+    read = batches_to_read(batches, predicates)
+    assert [batch for batch in read if batch in needed] == needed
+    assert [batch for batch in batches if batch in read] == read
+
+
+@settings(deadline=None)
+@given(
+    bounds=st.tuples(st.integers(-9, 9), st.integers(-9, 9)).map(sorted),
+    op=st.sampled_from(sorted(COMPARE)),
+    value=st.integers(-12, 12),
+)
+def test_a_batch_is_read_just_if_a_value_within_its_bounds_would_match(bounds: list[int], op: str, value: int) -> None:
+    low, high = bounds
+    predicate = Predicate(ID, op, (value,))
+    possible = any(satisfies(one, predicate) for one in range(low, high + 1))
+    assert is_read(Batch("b", {ID.column_id: (str(low), str(high))}), predicate) is possible
+
+
+@pytest.mark.parametrize(
+    ("op", "values", "expected"),
+    [
+        ("=", (9,), False), ("=", (10,), True), ("=", (20,), True), ("=", (21,), False), ("=", (9, 21), False),
+        ("=", (9, 15, 21), True), (">", (20,), False), (">", (19,), True), (">=", (20,), True), (">=", (21,), False),
+        ("<", (10,), False), ("<", (11,), True), ("<=", (10,), True), ("<=", (9,), False),
+    ],
+)  # fmt: skip
+def test_the_bounds_belong_to_the_batch(op: str, values: tuple[int, ...], expected: bool) -> None:
+    assert is_read(BETWEEN_10_AND_20, Predicate(ID, op, values)) is expected
+
+
+def test_every_predicate_can_rule_a_batch_out() -> None:
+    inside, outside = Predicate(ID, ">=", (15,)), Predicate(ID, "<", (5,))
+    assert is_read(BETWEEN_10_AND_20)
+    assert is_read(BETWEEN_10_AND_20, inside)
+    assert not is_read(BETWEEN_10_AND_20, inside, outside)
+    assert not is_read(BETWEEN_10_AND_20, outside, inside)
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {5: ("1", "2")}, {4: (None, None)}, {4: ("10", None)}, {4: ("?", "?")}, {4: ("1e3", "2000.5")}]
+)
+def test_what_is_not_known_or_cannot_be_understood_is_read(bounds: dict[int, tuple[str | None, str | None]]) -> None:
+    assert is_read(Batch("b", bounds), Predicate(ID, "=", (1500,)))
+
+
+@pytest.mark.parametrize("op", ["=", "<", "<=", ">", ">="])
+def test_one_known_bound_is_enough_to_rule_a_batch_out_on_its_side(op: str) -> None:
+    above, below = Batch("a", {4: ("10", None)}), Batch("b", {4: (None, "10")})
+    assert is_read(above, Predicate(ID, op, (5,))) is (op in (">", ">="))
+    assert is_read(below, Predicate(ID, op, (15,))) is (op in ("<", "<="))
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "outside"),
+    [
+        ("int64", 9, 10, 11),  # as texts, "9" > "10" and "11" < "9"
+        ("varchar", "Z", "a", "é"),
+        ("decimal(10,2)", Decimal("9.50"), Decimal("10.25"), Decimal("11")),
+        ("date", datetime.date(999, 1, 1), datetime.date(2000, 1, 1), datetime.date(2000, 1, 2)),
+        ("timestamp", datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2), datetime.datetime(2020, 1, 2, 0, 1)),
+        (
+            "timestamptz",
+            datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=5))),
+            datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=5))),
+            datetime.datetime(2020, 1, 1, 20, tzinfo=datetime.UTC),
+        ),
+    ],
+)  # fmt: skip
+def test_bounds_are_compared_as_values_of_their_type(kind: str, low: Any, high: Any, outside: Any) -> None:
+    column = Column(4, "k", column_type(kind))
+    batch = Batch("b", {4: (bound_text(low), bound_text(high))})
+    assert is_read(batch, Predicate(column, "=", (low,)))
+    assert is_read(batch, Predicate(column, "=", (high,)))
+    assert not is_read(batch, Predicate(column, "=", (outside,)))
