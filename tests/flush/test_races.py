@@ -133,12 +133,12 @@ def full_disk(environment: Any, tables: Any, task: Any) -> Any:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    real = lakefork.storage.Path.write_bytes
-    lakefork.storage.Path.write_bytes = fail  # type: ignore[method-assign, assignment]
+    real = lakefork.storage.os.rename
+    lakefork.storage.os.rename = fail  # type: ignore[assignment]
     try:
         return real_attempt(environment, tables, task)
     finally:
-        lakefork.storage.Path.write_bytes = real  # type: ignore[method-assign]
+        lakefork.storage.os.rename = real
 
 
 def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(

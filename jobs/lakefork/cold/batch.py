@@ -31,11 +31,14 @@ def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schem
 
 
 def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
-    """Writes a new file under its final name, all of it or nothing; the facts are those of the written footer."""
+    """Writes a new file under its final name, all of it or nothing; the facts are those of the written footer.
+
+    The rows have the layout's schema.
+    """
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
     with pq.ParquetWriter(stream, layout.schema, **_options(layout, rows), metadata_collector=collected) as writer:
-        writer.write_table(rows.cast(layout.schema), row_group_size=ROW_GROUP_ROWS)
+        writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     content, (metadata,) = stream.getvalue(), collected
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
@@ -48,7 +51,7 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
 def _parquet_schema(schema: pa.Schema) -> Any:
     """The columns of a file with this schema."""
     content = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), content)
+    pq.ParquetWriter(content, schema).close()
     return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
 
 
@@ -93,14 +96,27 @@ def _field_id(field: pa.Field) -> int:
 
 def _columns(metadata: Any, schema: pa.Schema) -> dict[int, ColumnStatistics]:
     """Statistics of the flat columns that carry a field id, over all row groups."""
-    ids = {field.name: _field_id(field) for field in schema if field.metadata and FIELD_ID in field.metadata}
-    position = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    return {
-        column_id: _merge([group.column(position[name]) for group in groups])
-        for name, column_id in ids.items()
-        if name in position
-    }
+    return {column_id: _merge([group.column(place) for group in groups]) for place, column_id in _flat_columns(schema)}
+
+
+@functools.lru_cache(maxsize=1_000)
+def _flat_columns(schema: pa.Schema) -> list[tuple[int, int]]:
+    """Where columns with an id and without parts are in a file of this schema."""
+    found = []
+    place = 0
+    for field in schema:
+        if not pa.types.is_nested(field.type) and field.metadata and FIELD_ID in field.metadata:
+            found.append((place, _field_id(field)))
+        place += _leaves(field.type)
+    return found
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """In how many columns a file keeps a type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def _merge(chunks: Sequence[Any]) -> ColumnStatistics:

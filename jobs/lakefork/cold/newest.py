@@ -32,7 +32,7 @@ def newest_versions(
             size = rows.nbytes
             max_bytes = max(max_bytes, 2 * size)  # keys that are all different cannot be made fewer
     if not kept:
-        return Newest(schema.empty_table(), 0, 0)
+        return Newest(pa.Table.from_batches([], schema), 0, 0)
     rows, again = _compact(pa.concat_tables(kept), key, seq)
     return Newest(rows, read, repeated + again)
 
@@ -47,7 +47,8 @@ def _compact(rows: pa.Table, key: Sequence[str], seq: str) -> tuple[pa.Table, in
     changes = differs(ordered.select(order.column_names[:-1]))
     same_seq = pc.equal(ordered.column(-1).slice(1), ordered.column(-1).slice(0, len(indices) - 1))
     repeated = pc.sum(pc.and_(pc.invert(changes), same_seq)).as_py() or 0
-    last = pa.chunked_array([*changes.chunks, pa.array([True])])
+    # [True] by way of an array that is there: Arrow imports pandas, for a second, to look at Python's values.
+    last = pa.chunked_array([*changes.chunks, *pc.is_valid(ordered.column(-1).slice(0, 1)).chunks])
     return rows.combine_chunks().take(indices.filter(last.combine_chunks())), repeated
 
 

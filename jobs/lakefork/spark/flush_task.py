@@ -65,7 +65,14 @@ class TaskReport:
     read: dict[int, int]  # versions by table
 
 
+def _use_lean_memory() -> None:
+    """Arrow's default allocator takes long to get large pieces of memory for the first time."""
+    if "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
 def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask) -> TaskReport:
+    _use_lean_memory()
     files: list[StagedFile] = []
     read: dict[int, int] = {}
     reader = ArrowConnection(environment.dsn, read_only=True, timeout_seconds=0, max_bytes=0)
@@ -96,7 +103,7 @@ def _write(
     layout = batch_layout(definition, environment.false_positives)
     owners = [
         (user, batch_directory(definition, user), _parts(rows, environment.file_bytes))
-        for user, rows in _by_owner(newest.rows, per_user=definition.per_user)
+        for user, rows in _by_owner(newest.rows.cast(layout.schema), per_user=definition.per_user)
     ]
     numbers = reserve_batches(
         catalog, environment.job_id, definition.catalog_id, definition.table_id,

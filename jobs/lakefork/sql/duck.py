@@ -193,11 +193,11 @@ def domain_error(error: Exception) -> LakeforkError:
     """DuckDB's first line is made for people; the rest is an excerpt of SQL that the user did not write."""
     line = str(error).split("\n", 1)[0]
     said = line.split("Error: ", 1)[-1]
-    if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in line:
+    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error:" in line:
         return InterruptedQueryError(
             "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
         )
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in line:
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error:" in line:
         return LimitError("the statement needs more memory than it may have (setting sql.memory_mb)")
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         return LakeforkError(f"the query engine failed: {said}")

@@ -3,9 +3,9 @@
 import ctypes
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -48,39 +48,44 @@ def _s3(options: StorageOptions) -> Any:
 
 def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
     """Readers see the old content or the new, never a part: renamed into place where there is rename, else one put."""
-    filesystem, inner = open_path(path, options)
-    directory, _, name = inner.rpartition("/")
     if path.startswith("s3://"):
-        with filesystem.open_output_stream(inner) as stream:
-            stream.write(content)
-        return
-    filesystem.create_dir(directory, recursive=True)
-    temporary = f"{directory}/.{name}.{uuid4().hex}"
-    try:
-        with filesystem.open_output_stream(temporary) as stream:
-            stream.write(content)
-        Path(temporary).replace(inner)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        _put(path, content, options)
+    else:
+        _write_local(path, content, may_exist=True)
 
 
 def create_file(path: str, content: pa.Buffer, options: StorageOptions) -> None:
     """The file is there with all of its content, or not at all; a local one is never replaced."""
-    filesystem, inner = open_path(path, options)
     if path.startswith("s3://"):
-        with filesystem.open_output_stream(inner) as stream:
-            stream.write(content)
-        return
-    directory, _, name = inner.rpartition("/")
-    temporary = Path(f"{directory}/.{name}.{uuid4().hex}")
+        _put(path, content, options)
+    else:
+        _write_local(path, content, may_exist=False)
+
+
+def _put(path: str, content: bytes | pa.Buffer, options: StorageOptions) -> None:
+    filesystem, inner = open_path(path, options)
+    with filesystem.open_output_stream(inner) as stream:
+        stream.write(content)
+
+
+def _write_local(path: str, content: bytes | pa.Buffer, *, may_exist: bool) -> None:
+    """Plain calls: a flush may write ten thousand files."""
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name}.{uuid4().hex}"
     try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        if os.path.lexists(inner):
-            raise FileExistsError(f"{inner} exists already")
-        temporary.rename(inner)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileNotFoundError:
+            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with open(handle, "wb") as file:  # noqa: PTH123
+            file.write(content)
+        if not may_exist and os.path.lexists(path):
+            raise FileExistsError(f"{path} exists already")
+        os.rename(temporary, path)  # noqa: PTH104
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
         raise
 
 
