@@ -1,7 +1,6 @@
 """One Postgres for the whole suite; each test gets a database of its own, copied from a template with the schema."""
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,11 @@ from lakefork.spark.submit import CONF
 from sql_lake import SqlLake, open_lake
 
 _numbers = itertools.count()
+S3_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test-secret",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @pytest.fixture(scope="session")
@@ -116,9 +120,11 @@ def module_lake(
 def spark() -> Iterator[SparkContext]:
     """One Spark for the whole suite; two cores, and a failed task is tried again."""
     conf = SparkConf().setMaster("local[2, 2]").setAppName("tests").setAll(list(CONF.items()))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    context = SparkContext(conf=conf)
+    with pytest.MonkeyPatch.context() as patched:
+        here = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **S3_ENVIRONMENT}
+        for name, value in here.items():
+            patched.setenv(name, value)  # for its workers, which outlive a test's own environment
+        context = SparkContext(conf=conf)
     yield context
     context.stop()
 
@@ -141,11 +147,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     httpx.post(f"http://{host}:{port}/moto-api/reset").raise_for_status()  # its buckets outlive a server
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test-secret",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
+    for name, value in S3_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     yield f"http://{host}:{port}"
     server.stop()

@@ -25,6 +25,17 @@ class BatchLayout:
     bloom_filters: tuple[str, ...] = ()
     false_positives: float = 0.01
 
+    @functools.cached_property
+    def parquet_schema(self) -> Any:
+        """The columns of a file of this layout."""
+        content = pa.BufferOutputStream()
+        pq.ParquetWriter(content, self.schema).close()
+        return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
+
+    @functools.cached_property
+    def flat_columns(self) -> list[tuple[int, int]]:
+        return _flat_columns(self.schema)
+
 
 def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
     return pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in schema])
@@ -42,17 +53,9 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     content, (metadata,) = stream.getvalue(), collected
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
-    facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.schema))
+    facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.flat_columns))
     facts = facts.without_bounds(_with_nan(rows, layout.schema))
-    return replace(facts, as_defined=metadata.schema.equals(_parquet_schema(layout.schema)))
-
-
-@functools.lru_cache(maxsize=1_000)
-def _parquet_schema(schema: pa.Schema) -> Any:
-    """The columns of a file with this schema."""
-    content = pa.BufferOutputStream()
-    pq.ParquetWriter(content, schema).close()
-    return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
+    return replace(facts, as_defined=metadata.schema.equals(layout.parquet_schema))
 
 
 def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
@@ -86,7 +89,10 @@ def read_facts(filesystem: Any, path: str) -> BatchFacts:
         parquet = pq.ParquetFile(file)
         metadata = parquet.metadata
         return BatchFacts(
-            file.size(), metadata.serialized_size, metadata.num_rows, _columns(metadata, parquet.schema_arrow)
+            file.size(),
+            metadata.serialized_size,
+            metadata.num_rows,
+            _columns(metadata, _flat_columns(parquet.schema_arrow)),
         )
 
 
@@ -94,13 +100,12 @@ def _field_id(field: pa.Field) -> int:
     return int(field.metadata[FIELD_ID])
 
 
-def _columns(metadata: Any, schema: pa.Schema) -> dict[int, ColumnStatistics]:
-    """Statistics of the flat columns that carry a field id, over all row groups."""
+def _columns(metadata: Any, flat_columns: Sequence[tuple[int, int]]) -> dict[int, ColumnStatistics]:
+    """Statistics of columns, over all row groups."""
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    return {column_id: _merge([group.column(place) for group in groups]) for place, column_id in _flat_columns(schema)}
+    return {column_id: _merge([group.column(place) for group in groups]) for place, column_id in flat_columns}
 
 
-@functools.lru_cache(maxsize=1_000)
 def _flat_columns(schema: pa.Schema) -> list[tuple[int, int]]:
     """Where columns with an id and without parts are in a file of this schema."""
     found = []

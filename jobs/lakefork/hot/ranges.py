@@ -37,9 +37,10 @@ def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user
         f"WHERE {_of(hot, None if user_id is None else [user_id])}"
         for hot in hots
     ]
+    # Qualified: a bare name would be that of the text, and in another order.
     return (
-        f"SELECT {', '.join(f'{name}::text' for name in names)} FROM ({' UNION ALL '.join(parts)}) s "
-        f"ORDER BY {', '.join(names)}"
+        f"SELECT {', '.join(f's.{name}::text' for name in names)} FROM ({' UNION ALL '.join(parts)}) s "
+        f"ORDER BY {', '.join(f's.{name}' for name in names)}"
     )
 
 

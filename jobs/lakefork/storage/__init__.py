@@ -37,10 +37,10 @@ def _local() -> Any:
 
 @cache
 def _s3(options: StorageOptions) -> Any:
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"allow_delayed_open": True}  # a small file is one request, not three
     if options.s3_endpoint:
         scheme, _, host = options.s3_endpoint.rpartition("://")
-        arguments = {"endpoint_override": host, "scheme": scheme or "https"}
+        arguments |= {"endpoint_override": host, "scheme": scheme or "https"}
     if options.s3_region:
         arguments["region"] = options.s3_region
     return fs.S3FileSystem(**arguments)

@@ -1,0 +1,107 @@
+"""The audit: what it looks at, what happens to what fails, and where people see it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from flush_lake import Filled
+from lakefork.errors import JobFailedError
+from lakefork.spark import flush
+from lakefork.spark.flush import _attempt as real_attempt
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def with_bad_metrics(environment: Any, tables: Any, task: Any) -> Any:
+    report = real_attempt(environment, tables, task)
+    for file in report.files:
+        if file.user_id == "bob":
+            file.metrics["nulls in id"] = 3
+            file.metrics["rows_written"] -= 1
+    return report
+
+
+def test_a_failed_audit_blocks_its_table_only(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush_lake = filled.flush_lake
+    expected = filled.rows()
+    with monkeypatch.context() as patched:
+        patched.setattr(flush, "_attempt", with_bad_metrics)
+        with pytest.raises(JobFailedError) as caught:
+            flush_lake.flush(run_id="bad")
+    assert not caught.value.retryable
+    said = str(caught.value)
+    assert "main.app.mine was not published: " in said
+    assert "the file holds the rows that were kept: 1 row(s) are not so" in said
+    assert "column id is not NULL: 3 row(s) are not so" in said
+    assert caught.value.result["tables"] == 1, "the other table is published"
+    assert flush_lake.paths("app.mine") == [] and len(flush_lake.paths("app.ours")) == 1
+    where = said.rpartition(" are in ")[2]
+    quarantined = sorted(str(path.relative_to(where)) for path in Path(where).rglob("*.parquet"))
+    assert quarantined == ["user_ada/batch-0.parquet", "user_bob/batch-0.parquet"]
+    assert flush_lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+    kept = flush_lake.sql("SELECT table_name, success, files, quarantine FROM system.flush_audits ORDER BY 1")
+    assert kept == [("mine", False, 2, where), ("ours", True, 1, None)]
+    assert filled.rows() == expected, "nothing is lost"
+    flush_lake.flush(run_id="good")
+    assert filled.rows() == filled.in_files() == expected
+
+
+def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
+    filled.flush_lake.flush()
+    ((results,),) = filled.flush_lake.sql("SELECT results FROM system.flush_audits WHERE table_name = 'mine'")
+    assert [(one["about"], one["success"]) for one in results] == [
+        ("the file holds the rows that were kept", True),
+        ("the columns have the types of the definition", True),
+        ("a key occurs once in a file", True),
+        ("versions of a key have increasing _seq", True),
+        ("column _seq is not NULL", True),
+        ("column id is not NULL", True),
+        ("column v is not NULL", True),
+    ]
+
+
+def expect(filled: Filled, *expectations: dict[str, Any]) -> None:
+    directory = filled.flush_lake.expectations / "app"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "mine.json").write_text(json.dumps({"expectations": expectations}))
+
+
+def test_what_users_expect_of_their_rows_is_checked_on_the_staged_data(filled: Filled) -> None:
+    flush_lake = filled.flush_lake
+    lengths = {
+        "type": "expect_column_value_lengths_to_be_between",
+        "kwargs": {"column": "v", "min_value": 1, "max_value": 20},
+    }
+    even = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": [0, 2, 4]}}
+    expect(filled, lengths, even)
+    with pytest.raises(JobFailedError) as caught:
+        flush_lake.flush()
+    said = str(caught.value)
+    assert "expect_column_values_to_be_in_set(column='id', value_set=[0, 2, 4]): 2 row(s) are not so" in said, (
+        "id 3 of two users; id 1 is deleted, and does not count"
+    )
+    assert "lengths" not in said
+    ((results,),) = flush_lake.sql("SELECT results FROM system.flush_audits WHERE NOT success")
+    (failed,) = [one for one in results if not one["success"]]
+    assert (failed["rows"], failed["examples"]) == (2, ["3", "3"])
+    expect(filled, lengths)
+    flush_lake.flush()
+    assert filled.rows() == filled.in_files()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[1]", '{"expectations": [{"type": "expect_no_such_thing"}]}',
+     '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nothing"}}]}'],
+)  # fmt: skip
+def test_expectations_that_make_no_sense_block_the_table_with_a_clear_word(filled: Filled, content: str) -> None:
+    expect(filled)
+    (filled.flush_lake.expectations / "app" / "mine.json").write_text(content)
+    with pytest.raises(JobFailedError, match=r"main\.app\.mine was not published: ") as caught:
+        filled.flush_lake.flush()
+    assert caught.value.result["tables"] == 1
+    assert "Traceback" not in str(caught.value)
