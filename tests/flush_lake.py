@@ -88,6 +88,16 @@ class FlushLake:
     def manifest(self, directory: str) -> Any:
         return json.loads((Path(directory) / "manifest.json").read_text())
 
+    def newest_as_dicts(self, table: str, key: str = "id") -> list[dict[str, Any]]:
+        """Live newest rows of all batches by pyarrow and plain Python."""
+        newest: dict[tuple[Any, Any], dict[str, Any]] = {}
+        for path in self.paths(table):
+            for row in pq.read_table(path).to_pylist():
+                place = row.get("_user_id"), row[key]
+                if place not in newest or newest[place]["_seq"] < row["_seq"]:
+                    newest[place] = row
+        return [row for row in newest.values() if not row["_deleted"]]
+
     def newest_in_files(self, table: str, key: str = "id") -> list[tuple[Any, ...]]:
         """Live newest rows of all batches by DuckDB alone, without the system columns."""
         paths = self.paths(table)

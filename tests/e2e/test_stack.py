@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import psutil
 import psycopg
 import pytest
 
+from lake import rows_of
 from lakefork.catalog.connection import connect
 from lakefork.embedded.airflow import AirflowClient
 from lakefork.errors import JobFailedError, SetupError
@@ -58,9 +60,22 @@ class Stack:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return False
 
-    def task_log(self, run_id: str) -> str:
-        (log,) = (self.home / "logs").glob(f"dag_id=*/run_id={run_id}/*/attempt=1.log")
+    def task_log(self, run_id: str, task_id: str = "*") -> str:
+        (log,) = (self.home / "logs").glob(f"dag_id=*/run_id={run_id}/task_id={task_id}/attempt=1.log")
         return log.read_text()
+
+    def sql(self, text: str, *arguments: str) -> None:
+        done = self.lakefork("sql", *(arguments or ("--role", "admin")), text)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def event_runs(self) -> list[tuple[str, float]]:
+        """Runs of flush that an event started: their ids, and when they were queued."""
+        with connect(self.dsn) as connection:
+            return rows_of(
+                connection,
+                "SELECT run_id, extract(epoch FROM queued_at)::float FROM airflow.dag_run "
+                "WHERE dag_id = 'flush' AND run_type = 'asset_triggered'",
+            )  # type: ignore[return-value]
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +95,45 @@ def run_ids(stack: Stack) -> list[str]:
         return [row["run_id"] for row in connection.execute("SELECT run_id FROM system.jobs ORDER BY start_time")]
 
 
+def test_the_demo_is_flushed_through_the_scheduler(stack: Stack) -> None:
+    result = stack.client.run_dag("flush", {"force": True, "catalog": "demo"}, lambda _: None)
+    assert (result["job"], result["tables"], result["users"], result["files_written"]) == ("flush", 2, 3, 4)
+    assert (result["rows_in"], result["rows_out"]) == (30_000 + 3 * 111, 30_000 + 3 * 100)
+    log = stack.task_log(result["run_id"], "flush")
+    assert "flush: demo.web.messages: 333 versions of 3 user(s) published as 300 rows in 3 file(s)" in log
+    assert not [name for name, secret in stack.secrets.items() if secret in log], "no secret in the task's log"
+    again = stack.client.run_dag("flush", {"catalog": "demo"}, lambda _: None)
+    assert again == {}, "nothing is due: the Spark task is skipped"
+    with connect(stack.dsn) as connection:
+        assert rows_of(connection, "SELECT count(*) FROM system.jobs WHERE job_type = 'flush'") == [(1,)]
+
+
+def test_a_row_limit_that_is_reached_and_flush_table_start_a_run_within_seconds(stack: Stack) -> None:
+    stack.sql("CREATE NAMESPACE ev; CREATE USER TABLE ev.t (id BIGINT PRIMARY KEY) FLUSH POLICY ROWS 5; "
+              "CREATE SHARED TABLE ev.asked (id BIGINT PRIMARY KEY)")  # fmt: skip
+    stack.sql("INSERT INTO ev.t VALUES (1), (2), (3), (4)", "--user", "ada")
+    for statement, arguments in [
+        ("INSERT INTO ev.t VALUES (5)", ("--user", "ada")),
+        ("INSERT INTO ev.asked VALUES (1); FLUSH TABLE ev.asked", ()),
+    ]:
+        before = set(stack.event_runs())
+        started = time.time()
+        stack.sql(statement, *arguments)
+        while not (new := set(stack.event_runs()) - before):
+            assert time.time() < started + 20, "no run was queued"
+            time.sleep(0.1)
+        ((run_id, queued_at),) = new
+        assert queued_at - started < 8, "with the start of a process for the statement"
+        stack.client.wait_for_run("flush", run_id, lambda _: None)
+    with connect(stack.dsn) as connection:
+        files = rows_of(connection, "SELECT table_name, files FROM system.tables WHERE namespace = 'ev' ORDER BY 1")
+    assert files == [("asked", 1), ("t", 1)]
+
+
 def test_a_dag_runs_through_the_scheduler_and_returns_its_result(stack: Stack) -> None:
     lines: list[str] = []
     result = stack.client.run_dag("catalog_fsck", {"deep": True, "catalog": "demo"}, lines.append)
-    assert (result["job"], result["files"], result["findings"], result["catalogs"]) == ("catalog_fsck", 3, 0, 1)
+    assert (result["job"], result["files"], result["findings"], result["catalogs"]) == ("catalog_fsck", 4, 0, 1)
     assert lines[-1].startswith("catalog_fsck: success after")
     with connect(stack.dsn) as connection:
         row = connection.execute("SELECT * FROM system.jobs WHERE run_id = %s", (result["run_id"],)).fetchone()
@@ -91,7 +141,7 @@ def test_a_dag_runs_through_the_scheduler_and_returns_its_result(stack: Stack) -
     assert (row["status"], row["parameters"]) == ("completed", {"deep": True, "catalog": "demo"})
     assert row["trace"] == f"catalog_fsck/{result['run_id']}/catalog_fsck/1"
     log = stack.task_log(result["run_id"])
-    assert "catalog_fsck: 3 of 3 file(s) checked" in log
+    assert "catalog_fsck: 4 of 4 file(s) checked" in log
     assert not [name for name, secret in stack.secrets.items() if secret in log], "no secret in the task's log"
 
 
@@ -102,7 +152,7 @@ def test_wrong_params_are_refused_by_the_form(stack: Stack) -> None:
 
 
 def test_damage_fails_the_run_at_once_with_one_clear_line(stack: Stack) -> None:
-    victim = next((stack.home / "data/demo").rglob("batch-1.parquet"))
+    victim = next((stack.home / "data/demo").rglob("batch-0.parquet"))
     content = victim.read_bytes()
     victim.unlink()
     try:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import psycopg
@@ -185,7 +186,11 @@ class AirflowClient:
     def run_dag(self, dag_id: str, conf: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
         """Triggers a DAG, waits for its end, and returns what its job reported."""
         run = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
-        run_path = f"/api/v2/dags/{dag_id}/dagRuns/{run['dag_run_id']}"
+        return self.wait_for_run(dag_id, run["dag_run_id"], progress)
+
+    def wait_for_run(self, dag_id: str, run_id: str, progress: Callable[[str], None]) -> dict[str, Any]:
+        """What the run's job reported; nothing if it had nothing to do."""
+        run_path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
         started, state = time.monotonic(), ""
         while (now := self._call("GET", run_path)["state"]) not in ("success", "failed"):
             if now != state:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-SMALLEST_SLICE = 10_000  # fewer rows are not worth a task of their own
+SMALLEST_SLICE = 50_000  # fewer rows are not worth a task of their own
 
 Key = tuple[str, ...]  # values of the key's columns, as Postgres writes them
 

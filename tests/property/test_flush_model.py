@@ -1,0 +1,92 @@
+"""Random statements, flushes and crashes: readers see the model at every step, and so do strangers in the files."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+from pyspark import SparkContext
+
+from flush_lake import FlushLake
+from lakefork.settings import FlushSettings, Settings
+from lakefork.spark import flush, flush_publish, manifests
+from lakefork.sql.engine import Engine
+from sql_model import SqlMachine, run_machine
+
+CRASHES: list[tuple[Any, str] | None] = [
+    None, (flush, "plan_flush"), (flush, "publish_all"), (flush_publish, "publish"), (flush, "bring_manifests_up"),
+    (manifests, "replace_file"),
+]  # fmt: skip
+
+
+class Crash(BaseException):
+    pass
+
+
+class FlushMachine(SqlMachine):
+    settings: Settings
+    run_ids = itertools.count()
+
+    @initialize()
+    def start(self) -> None:
+        super().start()
+        self.flush_lake = FlushLake(self.lake, self.settings, self.root / "no expectations")
+        self.run_id = "none yet"
+
+    @rule(
+        whose=st.sampled_from([{}, {"table": "own"}, {"table": "common"}, {"user_id": "alice"}]),
+        crash=st.sampled_from(CRASHES), late=st.booleans(), again=st.booleans(),
+    )  # fmt: skip
+    def flush_really(self, whose: dict[str, str], crash: tuple[Any, str] | None, *, late: bool, again: bool) -> None:
+        """again: the run that was started last, as Airflow's retry does."""
+        if not again:
+            self.run_id = f"run {next(self.run_ids)}"
+        with pytest.MonkeyPatch.context() as patched:
+            if crash:
+                _crash_in(patched, *crash, late=late)
+            try:
+                self.flush_lake.flush(run_id=self.run_id, catalog=self.lake.catalog.name, **whose)
+            except Crash:
+                return
+
+    @rule()
+    def flush_all_and_look_at_the_files(self) -> None:
+        catalog = self.lake.catalog.name
+        self.flush_lake.flush(catalog=catalog)
+        for table, per_user in (("app.own", True), ("app.common", False)):
+            found = {
+                (row["_user_id"] if per_user else None, row["id"]): row["n"]
+                for row in self.flush_lake.newest_as_dicts(table)
+            }
+            expected = {
+                (user, key): row["n"]
+                for (owner, user), rows in self.model.items()
+                if owner == table
+                for key, row in rows.live().items()
+            }
+            assert found == expected, table
+        published = self.flush_lake.paths("app.own") + self.flush_lake.paths("app.common")
+        assert self.flush_lake.files_on_disk() == sorted(published)
+
+
+def _crash_in(patched: pytest.MonkeyPatch, owner: Any, name: str, *, late: bool) -> None:
+    real = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        if late:
+            real(*arguments, **named)
+        raise Crash(name)
+
+    patched.setattr(owner, name, dying)
+
+
+def test_random_flushes_and_crashes_lose_nothing(
+    dsn: str, data_dir: Path, spark: SparkContext, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lakefork.maintenance.flush.SMALLEST_SLICE", 3)
+    FlushMachine.settings = make_settings(flush=FlushSettings(slice_rows=5))
+    with Engine(make_settings(), dsn) as engine:
+        run_machine(FlushMachine, engine, dsn, data_dir, examples=8, steps=20)
