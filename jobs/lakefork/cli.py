@@ -206,17 +206,18 @@ def _run(arguments: argparse.Namespace) -> int:
     from lakefork.embedded.database import database_url
     from lakefork.params import parse_params
     from lakefork.settings import load_settings
-    from lakefork.spark.submit import submit_command, submit_environment
+    from lakefork.spark.submit import quick_start, submit_command, submit_environment
 
     settings = load_settings()
     parse_params(arguments.job, arguments.params)
     environment = {**os.environ, **submit_environment(database_url(settings), settings.spark.master)}
-    command = submit_command(settings, arguments.job, ["--params", arguments.params])
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            # Spark merges a driver's two streams into one; the reason of a failure belongs on stderr.
-            failed = line.startswith(f"{arguments.job} failed: ")
-            print(line, end="", file=sys.stderr if failed else sys.stdout, flush=True)
+    with quick_start() as conf:
+        command = submit_command(settings, arguments.job, ["--params", arguments.params], conf)
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
+                # Spark merges a driver's two streams into one; the reason of a failure belongs on stderr.
+                failed = line.startswith(f"{arguments.job} failed: ")
+                print(line, end="", file=sys.stderr if failed else sys.stdout, flush=True)
     return process.returncode
 
 

@@ -5,13 +5,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks import catalog_size, commits, sql, start_up
+from tests.benchmarks import catalog_size, commits, flush, flush_events, sql, start_up
 from tests.benchmarks.report import Figure
 
 AREAS = {
     "commits": commits.measure,
     "catalog_size": catalog_size.measure,
     "sql": sql.measure,
+    "flush": flush.measure,
+    "flush_events": flush_events.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

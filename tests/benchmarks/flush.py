@@ -23,6 +23,7 @@ from tests.benchmarks.server import benchmark_database
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
+from lakefork.catalog.flushes import find_due
 from lakefork.catalog.jobs import JobRun, Leases
 from lakefork.params import FlushParams
 from lakefork.quality.audit import FlushAudit
@@ -312,6 +313,42 @@ def _one_large_user(bench: Bench) -> list[Figure]:
     ]
 
 
+def _due(bench: Bench) -> list[Figure]:
+    """10,000 users of 100 tables have rows that wait; none of them is due, then one user of each table."""
+    with connect(bench.dsn) as connection:
+        connection.execute("DELETE FROM lakefork.hot_delta; DELETE FROM lakefork.hot_count")
+        with Engine(Settings(), bench.dsn) as engine:
+            for number in range(100):
+                engine.execute(Session("main", None, Role.ADMIN), TABLE.format(name=f"due_{number}"))
+        connection.execute(
+            "INSERT INTO lakefork.hot_count SELECT catalog_id, table_id, 'user' || u, 100, now(), NULL, false "
+            "FROM ducklake_table, generate_series(1, 10000) u WHERE table_name LIKE 'due_%'"
+        )
+        connection.execute("ANALYZE lakefork.hot_count")
+        nothing = statistics.median(_timed(lambda: _find_due(connection, 0)) for _ in range(9))
+        connection.execute("UPDATE lakefork.hot_count SET versions = 10000000 WHERE user_id = 'user7'")
+        some = statistics.median(_timed(lambda: _find_due(connection, 100)) for _ in range(9))
+        connection.execute("DELETE FROM lakefork.hot_count")
+    return [
+        Figure(AREA, "is anything due, 10,000 users of 100 tables: no", nothing * 1000, "ms", at_most=50),
+        Figure(AREA, "the same with 100 users that are", some * 1000, "ms", at_most=50),
+    ]
+
+
+def _find_due(connection: Any, expected: int) -> None:
+    found = find_due(
+        connection, catalog=None, namespace=None, table=None, user_id=None, force=False, default_rows=100_000,
+        default_seconds=3600,
+    )  # fmt: skip
+    assert len(found) == expected
+
+
+def _timed(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
 def _drop(bench: Bench, name: str, hot: str) -> None:
     with Engine(Settings(), bench.dsn) as engine:
         engine.execute(Session("main", None, Role.ADMIN), f"DROP TABLE app.{name}")
@@ -323,4 +360,4 @@ def _drop(bench: Bench, name: str, hot: str) -> None:
     shutil.rmtree(bench.data / "main" / "app" / name, ignore_errors=True)
 
 
-PARTS: list[Callable[[Bench], list[Figure]]] = [_main_work, _many_small_users, _growth, _one_large_user]
+PARTS: list[Callable[[Bench], list[Figure]]] = [_due, _main_work, _many_small_users, _growth, _one_large_user]

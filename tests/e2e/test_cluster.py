@@ -7,14 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import psutil
+import pyarrow as pa
 import pyspark
 import pytest
 
-from lake import add_real_file, make_catalog, make_table
-from lakefork.catalog.connection import Connection
+from lake import add_real_file, make_catalog, make_table, rows_of
+from lakefork.catalog.connection import Connection, connect
+from sql_lake import SqlLake
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -44,8 +48,30 @@ def _wait_for(log: Path, pattern: str, seconds: float = 60) -> str:
     return found.group(1)
 
 
+@dataclass
+class Cluster:
+    url: str
+    workers: list[subprocess.Popen[bytes]]
+
+    def run(self, dsn: str, job: str, params: str, cwd: Path, **settings: str) -> subprocess.Popen[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
+        return subprocess.Popen(
+            [Path(sys.executable).parent / "lakefork", "run", job, "--params", params],
+            env={**clean, "LAKEFORK_DSN": dsn, "LAKEFORK_SPARK__MASTER": self.url, "SPARK_LOCAL_IP": "127.0.0.1", **settings},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+        )  # fmt: skip
+
+    def kill_worker(self) -> None:
+        """kill −9 for a worker and the executor that it started."""
+        worker = self.workers.pop()
+        for child in psutil.Process(worker.pid).children(recursive=True):
+            child.kill()
+        worker.kill()
+        worker.wait(timeout=20)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     logs = tmp_path_factory.mktemp("cluster")
     master_log = logs / "master.log"
     processes = [
@@ -68,7 +94,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                    "--work-dir", str(logs / f"work-{number}"), "--host", "127.0.0.1", url)
         )  # fmt: skip
         _wait_for(log, r"(Successfully registered with master)")
-    yield url
+    cluster = Cluster(url, processes[1:])
+    yield cluster
+    processes = [processes[0], *cluster.workers]
     family = [child for process in processes for child in psutil.Process(process.pid).children(recursive=True)]
     for process in processes:
         process.terminate()
@@ -78,19 +106,49 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_fsck_runs_on_two_workers_with_the_library_shipped_to_them(
-    cluster: str, connection: Connection, dsn: str, data_dir: Path, tmp_path: Path
+    cluster: Cluster, connection: Connection, dsn: str, data_dir: Path, tmp_path: Path
 ) -> None:
     table = make_table(connection, make_catalog(connection, "main", str(data_dir)))
     paths = [Path(add_real_file(connection, table, f"shared/batch-{number}.parquet")) for number in range(8)]
     paths[5].unlink()
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
-    done = subprocess.run(
-        [Path(sys.executable).parent / "lakefork", "run", "catalog_fsck", "--params", '{"deep": true}'],
-        env={**clean, "LAKEFORK_DSN": dsn, "LAKEFORK_SPARK__MASTER": cluster, "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True, text=True, timeout=200, cwd=tmp_path,
-    )  # fmt: skip
-    assert f"8 file(s) to check in 2 task(s) on {cluster}" in done.stdout, done.stdout + done.stderr
-    assert f"file 5 {paths[5]}: it does not exist" in done.stdout
-    assert done.returncode == 1
+    process = cluster.run(dsn, "catalog_fsck", '{"deep": true}', tmp_path)
+    stdout, stderr = process.communicate(timeout=200)
+    assert f"8 file(s) to check in 2 task(s) on {cluster.url}" in stdout, stdout + stderr
+    assert f"file 5 {paths[5]}: it does not exist" in stdout
+    assert process.returncode == 1
     ((kept,),) = [tuple(row.values()) for row in connection.execute("SELECT result FROM system.jobs")]
     assert (kept["files"], kept["findings"]) == (8, 1), json.dumps(kept)
+
+
+def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, lake: SqlLake, tmp_path: Path) -> None:
+    """Half of the cluster dies in the middle of the work: exactly the right rows, in exactly the right files."""
+    lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
+    users = [f"user{number:02}" for number in range(40)]
+    for user in users:
+        lake.engine.load(
+            lake.session(user), "app.t", pa.table({"id": range(2_000), "v": [f"{user} {n}" for n in range(2_000)]})
+        )
+        lake.run("UPDATE app.t SET v = v || '!' WHERE id < 500", user=user)
+    process = cluster.run(
+        lake.dsn, "flush", '{"force": true}', tmp_path, LAKEFORK_FLUSH__SLICE_ROWS="2500", LAKEFORK_FLUSH__SLICE_MB="1"
+    )
+    with connect(lake.dsn) as connection:
+        deadline = time.monotonic() + 100
+        while not rows_of(connection, "SELECT 1 FROM lakefork.staged_file LIMIT 1"):
+            assert process.poll() is None and time.monotonic() < deadline, "no task has begun"
+            time.sleep(0.02)
+        cluster.kill_worker()
+        stdout, stderr = process.communicate(timeout=200)
+        assert process.returncode == 0, stdout + stderr
+        result = json.loads(stdout.splitlines()[-1])
+        assert (result["users"], result["rows_in"], result["rows_out"]) == (40, 40 * 2_500, 40 * 2_000)
+        paths = [path for (path,) in rows_of(
+            connection, "SELECT f.path FROM system.tables t "
+            "CROSS JOIN LATERAL lakefork.table_files(t.catalog_id, t.table_id, NULL, '{}') f",
+        )]  # fmt: skip
+        assert rows_of(connection, "SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+    on_disk = sorted(str(path) for path in Path(lake.catalog.data_path).rglob("*.parquet"))
+    assert on_disk == sorted(paths), "nothing of attempts that were lost"
+    found = duckdb.sql(f"SELECT _user_id, id, v FROM read_parquet({paths!r}) ORDER BY ALL").fetchall()
+    assert found == [(user, n, f"{user} {n}{'!' if n < 500 else ''}") for user in users for n in range(2_000)]
+    assert lake.rows("SELECT count(*) FROM app.t", user="user07") == [(2_000,)]

@@ -198,7 +198,7 @@ def test_the_page_shows_the_lake_to_those_who_may_see_it(stack: Stack) -> None:
     allowed = {"Authorization": f"Bearer {login.json()['access_token']}"}
     page = httpx.get(f"{url}/lakefork/", headers=allowed, trust_env=False)
     assert page.status_code == 200
-    assert "<td>demo</td>" in page.text and "30,000" in page.text and "catalog_fsck" in page.text
+    assert "<td>demo</td>" in page.text and "30,300" in page.text and "catalog_fsck" in page.text
     assert not [name for name, secret in stack.secrets.items() if secret in page.text]
     dags = httpx.get(f"{url}/api/v2/dags", headers=allowed, trust_env=False).json()
     assert {dag["dag_id"] for dag in dags["dags"]} == set(JOBS), "ours and no examples"

@@ -10,7 +10,7 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
-from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library
+from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "lakefork_spark"
@@ -41,7 +41,9 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
         self.env_vars = {**self.env_vars, **secrets}
         self.py_files = str(packaged_library())
         try:
-            super().execute(context)
+            with quick_start() as conf:
+                self.conf = conf
+                super().execute(context)
         except Exception as error:
             report = self._report(database)
             if report is None or report["retryable"]:
