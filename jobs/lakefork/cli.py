@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--data-path", help="where its files go (default: data/<catalog> in LAKEFORK_HOME)")
     init.set_defaults(run=_init)
 
-    status = commands.add_parser("status", help="catalogs, tables, files, bytes and last runs")
+    status = commands.add_parser("status", help="catalogs, tables, waiting rows, files, bytes and last runs")
     status.add_argument("--json", action="store_true", help="print one JSON object")
     status.set_defaults(run=_status)
 
@@ -75,9 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     schemas.set_defaults(run=_schemas)
 
     run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
-    run.add_argument("job", metavar="JOB", help="e.g. catalog_fsck")
+    run.add_argument("job", metavar="JOB", help="flush or catalog_fsck")
     run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
     run.set_defaults(run=_run)
+
+    audits = commands.add_parser("audits", help="what the audits of flushes found, newest first")
+    audits.add_argument("--run", dest="run_id", metavar="RUN_ID", help="only those of one run")
+    audits.add_argument("--failed", action="store_true", help="only those that failed")
+    audits.add_argument("--json", action="store_true", help="print one JSON array")
+    audits.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs no network")
+    audits.set_defaults(run=_audits)
 
     dump = commands.add_parser("dump", help="write the whole catalog into a new DuckDB file")
     dump.add_argument("file", type=Path, metavar="FILE")
@@ -148,6 +155,18 @@ def _status(arguments: argparse.Namespace) -> int:
     with connect(database_url(load_settings())) as connection:
         status = read_status(connection)
     print(json.dumps(status.as_json()) if arguments.json else status.as_text())
+    return 0
+
+
+def _audits(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.audits import audits_page, audits_text, read_audits
+    from lakefork.catalog.connection import connect
+
+    with connect(_database()) as connection:
+        audits = read_audits(connection, arguments.run_id, failed_only=arguments.failed)
+    if arguments.html:
+        arguments.html.write_text(audits_page(audits))
+    print(json.dumps([one.as_json() for one in audits]) if arguments.json else audits_text(audits))
     return 0
 
 

@@ -91,7 +91,7 @@ BEGIN
         UNION ALL
         SELECT c.user_id, c.versions, c.oldest_at, 'interval' FROM lakefork.hot_count c
         WHERE c.catalog_id = w.catalog_id AND c.table_id = w.table_id AND NOT (p_force OR r.table_id IS NOT NULL)
-          AND c.oldest_at <= clock_timestamp() - make_interval(secs => p.max_seconds)
+          AND c.oldest_at <= statement_timestamp() - make_interval(secs => p.max_seconds)
           AND (p.max_versions IS NULL OR c.versions < p.max_versions)
     ) d
     WHERE p_user IS NULL OR d.user_id = p_user

@@ -1,6 +1,8 @@
 """The audit: what it looks at, what happens to what fails, and where people see it."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,3 +107,19 @@ def test_expectations_that_make_no_sense_block_the_table_with_a_clear_word(fille
         filled.flush_lake.flush()
     assert caught.value.result["tables"] == 1
     assert "Traceback" not in str(caught.value)
+
+
+def test_people_see_audits_on_the_command_line_and_offline(filled: Filled, tmp_path: Path) -> None:
+    expect(filled, {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "v", "value_set": ["<b>"]}})
+    with pytest.raises(JobFailedError):
+        filled.flush_lake.flush(run_id="shown")
+    page = tmp_path / "audits.html"
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lakefork", "audits", "--run", "shown", "--failed", "--html", page],
+        env={**os.environ, "LAKEFORK_DSN": filled.flush_lake.lake.dsn}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "FAILED         2  main.app.mine" in done.stdout
+    assert "8 row(s) are not so (for example ada 0+" in done.stdout, done.stdout
+    assert ".quarantine/" in done.stdout
+    text = page.read_text()
+    assert "main.app.mine: FAILED" in text and "&lt;b&gt;" in text and "http" not in text

@@ -142,3 +142,8 @@ WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id 
 -- record_audit: what the audit of a table's staged files found
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
+
+-- recent_audits: what audits of flushes found, newest first
+SELECT run_id, catalog_name, namespace, table_name, audited_at, success, files, results, quarantine FROM system.flush_audits
+WHERE (%(run_id)s::text IS NULL OR run_id = %(run_id)s) AND NOT (%(failed_only)s AND success)
+ORDER BY audited_at DESC LIMIT %(limit)s;

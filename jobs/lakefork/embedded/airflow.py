@@ -121,6 +121,7 @@ class EmbeddedAirflow:
             "API__WORKERS": 1,
             "API__SECRET_KEY": kept_secret(self._settings.home, "airflow-api"),
             "API_AUTH__JWT_SECRET": kept_secret(self._settings.home, "airflow-jwt"),
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,  # an event becomes a run sooner
             "TRIGGERER__CAPACITY": 20,
             "LOGGING__BASE_LOG_FOLDER": self._settings.home / "logs",
         }

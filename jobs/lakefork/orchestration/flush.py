@@ -19,11 +19,11 @@ LONGEST_WAIT = 60.0
 class FlushWanted(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typed for us
     """Fires when tables reach the row limit of their policy, or FLUSH TABLE asks for it.
 
-    Writers only append to counters. Each second the trigger has Postgres fold them, which says on a channel which
+    Writers only append to counters. Twice a second the trigger has Postgres fold them, which says on a channel which
     tables are due now; it listens there, also to what others find or ask for.
     """
 
-    def __init__(self, fold_seconds: float = 1.0) -> None:
+    def __init__(self, fold_seconds: float = 0.5) -> None:
         super().__init__()
         self.fold_seconds = fold_seconds
 

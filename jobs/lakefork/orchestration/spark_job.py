@@ -14,6 +14,7 @@ from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "lakefork_spark"
+NICE = 10  # on a machine that Spark shares with Airflow and Postgres, upkeep waits for those who serve people
 
 
 class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
@@ -35,6 +36,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
         self.job = job
 
     def execute(self, context: Any) -> Any:
+        os.nice(NICE)
         database = PostgresHook(postgres_conn_id=CONNECTION)
         # Set here, after templates were rendered and stored: the DSN must appear nowhere.
         secrets = {"LAKEFORK_DSN": catalog_dsn(), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
