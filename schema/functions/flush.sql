@@ -161,7 +161,7 @@ CREATE FUNCTION lakefork.cluster_id() RETURNS bigint LANGUAGE sql STABLE AS 'SEL
 --   p_seen, p_read_at     the Postgres snapshot in which they were read, and when
 --   p_paths               the files that are published; p_directories: where each user's manifest lies (NULL: no new file)
 CREATE FUNCTION lakefork.publish_flush(
-    p_job_id text, p_run_id text, p_catalog_id bigint, p_table_id bigint, p_base_snapshot bigint, p_changes jsonb, p_hot_snapshots bigint[],
+    p_job_id text, p_run_id text, p_catalog_id bigint, p_table_id bigint, p_changes jsonb, p_hot_snapshots bigint[],
     p_users text[], p_versions bigint[], p_directories text[], p_seen pg_snapshot, p_read_at timestamptz, p_paths text[], p_counts jsonb,
     OUT snapshot_id bigint, OUT replayed boolean
 ) LANGUAGE plpgsql AS $$
@@ -191,8 +191,10 @@ BEGIN
     VALUES (p_run_id, p_catalog_id, p_table_id, p_job_id, clock_timestamp(), new_key, p_counts);
     replayed := false;
     IF cardinality(p_paths) > 0 THEN
+        -- New files rely on nothing but their table: any base will do.
         SELECT c.snapshot_id INTO snapshot_id
-        FROM lakefork.commit(p_catalog_id, p_base_snapshot, p_changes, 'flush', NULL, new_key, p_run_id) c;
+        FROM lakefork.commit(p_catalog_id, (SELECT max(s.snapshot_id) FROM public.ducklake_snapshot s), p_changes, 'flush', NULL, new_key,
+                             p_run_id) c;
     END IF;
 END $$;
 

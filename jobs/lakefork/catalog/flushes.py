@@ -68,7 +68,6 @@ class ReadSnapshot:
     name: str
     seen: str
     read_at: datetime.datetime
-    newest_snapshot: int
 
 
 def table_lease(catalog_id: int, table_id: int) -> str:
@@ -186,7 +185,7 @@ def publish(
             _SQL["publish_flush"],
             {
                 "job_id": job_id, "run_id": run_id, "catalog_id": definition.catalog_id,
-                "table_id": definition.table_id, "base": read.newest_snapshot,
+                "table_id": definition.table_id,
                 "changes": Jsonb(publication.changes.as_json()), "hot_snapshots": list(publication.hot_snapshots),
                 "users": list(publication.users), "versions": list(publication.versions),
                 "directories": list(publication.directories), "seen": read.seen, "read_at": read.read_at,

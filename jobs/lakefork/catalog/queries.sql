@@ -82,8 +82,7 @@ FROM lakefork.flush_log l LEFT JOIN lakefork.commit_key k USING (commit_key)
 WHERE l.run_id = %(run_id)s;
 
 -- export_snapshot: makes the transaction's snapshot known, to those who join it and to the watermarks
-SELECT pg_export_snapshot() AS name, pg_current_snapshot()::text AS seen, clock_timestamp() AS read_at,
-       (SELECT max(snapshot_id) FROM public.ducklake_snapshot) AS newest_snapshot;
+SELECT pg_export_snapshot() AS name, pg_current_snapshot()::text AS seen, clock_timestamp() AS read_at;
 
 -- definitions: the current definition of each live table, and those that its hot tables are for
 SELECT c.catalog_id, c.catalog_name, w.table_id, v.begin_snapshot AS definition_snapshot, v.begin_snapshot = newest.begin_snapshot AS is_current,
@@ -105,7 +104,7 @@ JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, tabl
 
 -- publish_flush: files, statistics, watermarks, counters and the log of one table, in one transaction
 SELECT snapshot_id, replayed
-FROM lakefork.publish_flush(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(base)s, %(changes)s, %(hot_snapshots)s,
+FROM lakefork.publish_flush(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(changes)s, %(hot_snapshots)s,
                             %(users)s, %(versions)s, %(directories)s::text[], %(seen)s::pg_snapshot, %(read_at)s, %(paths)s::text[], %(counts)s);
 
 -- trim_hot: removes published hot rows, some at a time
