@@ -99,12 +99,6 @@ class StorageError(LakeforkError):
     retryable = True
 
 
-class AuditFailedError(LakeforkError):
-    """What was staged is not what it should be; it was not published."""
-
-    code = "audit_failed"
-
-
 class JobFailedError(LakeforkError):
     """The job ran to its end and its result is bad news; the result is kept."""
 

@@ -63,6 +63,8 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM lakefork.fold_counts(p_default_rows);
+    DELETE FROM lakefork.flush_request r   -- of tables without waiting rows, or without a table
+    WHERE NOT EXISTS (SELECT FROM lakefork.hot_count c WHERE c.catalog_id = r.catalog_id AND c.table_id = r.table_id);
     RETURN QUERY
     WITH RECURSIVE waiting AS (
         (SELECT c.catalog_id, c.table_id FROM lakefork.hot_count c ORDER BY c.catalog_id, c.table_id LIMIT 1)
@@ -159,14 +161,17 @@ CREATE FUNCTION lakefork.cluster_id() RETURNS bigint LANGUAGE sql STABLE AS 'SEL
 -- Publishes what a flush staged of one table, in one transaction with all that depends on it. The same run again gets the first answer.
 --   p_users, p_versions   whose rows were read, and how many of them were waiting
 --   p_seen, p_read_at     the Postgres snapshot in which they were read, and when
+--   p_requested_before    requests until then are answered by this (NULL: none, because it is about some users only)
 --   p_paths               the files that are published; p_directories: where each user's manifest lies (NULL: no new file)
 CREATE FUNCTION lakefork.publish_flush(
     p_job_id text, p_run_id text, p_catalog_id bigint, p_table_id bigint, p_changes jsonb, p_hot_snapshots bigint[],
-    p_users text[], p_versions bigint[], p_directories text[], p_seen pg_snapshot, p_read_at timestamptz, p_paths text[], p_counts jsonb,
+    p_users text[], p_versions bigint[], p_directories text[], p_seen pg_snapshot, p_read_at timestamptz, p_requested_before timestamptz, p_paths text[],
+    p_counts jsonb,
     OUT snapshot_id bigint, OUT replayed boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     new_key text := format('flush/%s/%s/%s', p_run_id, p_catalog_id, p_table_id);
+    staged bigint;
 BEGIN
     PERFORM lakefork.require_lease(lakefork.table_lease(p_catalog_id, p_table_id), p_job_id);
     SELECT k.snapshot_id, true INTO snapshot_id, replayed
@@ -182,8 +187,14 @@ BEGIN
         seen = excluded.seen, cluster_id = excluded.cluster_id, published_at = excluded.published_at, trimmed = false;
     INSERT INTO lakefork.hot_delta (catalog_id, table_id, user_id, versions, counted_at)
     SELECT p_catalog_id, p_table_id, u, -v, p_read_at FROM unnest(p_users, p_versions) AS r (u, v);
-    DELETE FROM lakefork.flush_request r WHERE r.catalog_id = p_catalog_id AND r.table_id = p_table_id AND r.requested_at <= p_read_at;
-    DELETE FROM lakefork.staged_file f USING unnest(p_paths) p WHERE f.path = p;
+    DELETE FROM lakefork.flush_request r
+    WHERE r.catalog_id = p_catalog_id AND r.table_id = p_table_id AND r.requested_at <= p_requested_before;
+    DELETE FROM lakefork.staged_file f USING unnest(p_paths) p WHERE f.path = p AND f.job_id = p_job_id;
+    GET DIAGNOSTICS staged = ROW_COUNT;
+    IF staged <> cardinality(p_paths) THEN   -- whoever took them away may have removed the files too
+        RAISE EXCEPTION '% of the % files that % staged are not its own any more: it stops here', cardinality(p_paths) - staged,
+            cardinality(p_paths), p_job_id USING ERRCODE = 'LFL01';
+    END IF;
     INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)
     SELECT p_catalog_id, p_table_id, u, d, p_run_id FROM unnest(p_users, p_directories) AS r (u, d) WHERE d IS NOT NULL
     ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET directory = excluded.directory, run_id = excluded.run_id;
@@ -201,7 +212,7 @@ END $$;
 -- Removes up to p_limit hot rows that were published, user by user, from after (p_after_user, p_after_seq) on; says where it stopped.
 -- Only rows that are visible in the stored snapshot go: one that committed later stays, however low its _seq.
 CREATE FUNCTION lakefork.trim_hot(
-    p_hot regclass, p_catalog_id bigint, p_table_id bigint, p_hot_snapshot bigint, p_per_user boolean, p_after_user text, p_after_seq bigint,
+    p_job_id text, p_hot regclass, p_catalog_id bigint, p_table_id bigint, p_hot_snapshot bigint, p_per_user boolean, p_after_user text, p_after_seq bigint,
     p_limit bigint, OUT deleted bigint, OUT last_user text, OUT last_seq bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -210,6 +221,7 @@ DECLARE
     owner text := CASE WHEN p_per_user THEN 'AND _user_id = $2' ELSE 'AND $2 IS NOT NULL' END;
 BEGIN
     deleted := 0;
+    PERFORM lakefork.require_lease(lakefork.table_lease(p_catalog_id, p_table_id), p_job_id);
     FOR w IN SELECT * FROM lakefork.watermark m
              WHERE m.catalog_id = p_catalog_id AND m.table_id = p_table_id AND m.hot_snapshot = p_hot_snapshot AND NOT m.trimmed
                AND m.user_id COLLATE "C" >= p_after_user COLLATE "C"
@@ -231,7 +243,8 @@ BEGIN
             RETURN;
         END IF;
         UPDATE lakefork.watermark m SET trimmed = true
-        WHERE m.catalog_id = w.catalog_id AND m.table_id = w.table_id AND m.hot_snapshot = w.hot_snapshot AND m.user_id = w.user_id;
+        WHERE m.catalog_id = w.catalog_id AND m.table_id = w.table_id AND m.hot_snapshot = w.hot_snapshot AND m.user_id = w.user_id
+          AND m.seen = w.seen;
     END LOOP;
     last_user := NULL;
 END $$;

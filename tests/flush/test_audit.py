@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from flush_lake import Filled
+from flush_lake import Filled, FlushLake
 from lakefork.errors import JobFailedError
 from lakefork.spark import flush
 from lakefork.spark.flush import _attempt as real_attempt
@@ -55,6 +55,7 @@ def test_a_failed_audit_blocks_its_table_only(filled: Filled, monkeypatch: pytes
 def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
     filled.flush_lake.flush()
     ((results,),) = filled.flush_lake.sql("SELECT results FROM system.flush_audits WHERE table_name = 'mine'")
+    assert results.pop(0)["about"].startswith("all versions that wait were read (")
     assert [(one["about"], one["success"]) for one in results] == [
         ("the file holds the rows that were kept", True),
         ("the columns have the types of the definition", True),
@@ -64,6 +65,34 @@ def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
         ("column id is not NULL", True),
         ("column v is not NULL", True),
     ]
+
+
+def losing_a_version(environment: Any, tables: Any, task: Any) -> Any:
+    report = real_attempt(environment, tables, task)
+    for place in report.read:
+        report.read[place] -= 1
+    return report
+
+
+def test_versions_that_wait_and_were_not_read_are_noticed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise they would count as published, and be trimmed."""
+    with monkeypatch.context() as patched:
+        patched.setattr(flush, "_attempt", losing_a_version)
+        with pytest.raises(JobFailedError, match=r"all versions that wait were read .* row\(s\) are not so"):
+            filled.flush_lake.flush()
+    assert filled.flush_lake.paths("app.mine") == filled.flush_lake.paths("app.ours") == []
+    filled.flush_lake.flush()
+    assert filled.rows() == filled.in_files()
+
+
+def test_expectations_of_tables_with_types_that_spark_lacks(flush_lake: FlushLake) -> None:
+    flush_lake.lake.run(
+        "CREATE NAMESPACE app; CREATE USER TABLE app.mine (id UUID PRIMARY KEY, t TIME, j JSON, ids UUID[]); "
+    )
+    flush_lake.lake.run("INSERT INTO app.mine (t, j) VALUES ('12:00', '{}'), (NULL, NULL)", user="ada")
+    lengths = {"column": "id", "value": 36}
+    expect(Filled(flush_lake), {"type": "expect_column_value_lengths_to_equal", "kwargs": lengths})
+    assert flush_lake.flush()["rows_out"] == 2
 
 
 def expect(filled: Filled, *expectations: dict[str, Any]) -> None:
@@ -97,7 +126,7 @@ def test_what_users_expect_of_their_rows_is_checked_on_the_staged_data(filled: F
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "[1]", '{"expectations": [{"type": "expect_no_such_thing"}]}',
+    ["{", "[1]", '{"expectations": [{"type": "x", "kwargs": "foo"}]}', '{"expectations": [{"type": "expect_no_such_thing"}]}',
      '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nothing"}}]}'],
 )  # fmt: skip
 def test_expectations_that_make_no_sense_block_the_table_with_a_clear_word(filled: Filled, content: str) -> None:

@@ -172,6 +172,7 @@ def test_a_process_that_is_killed_for_real(filled: Filled, tmp_path: Path, step:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
+    clean |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     dsn = filled.flush_lake.lake.dsn
     done = subprocess.run(
         [sys.executable, script, step], env={**clean, "LAKEFORK_DSN": dsn, "LAKEFORK_JOBS__LEASE_SECONDS": "5"},

@@ -9,6 +9,7 @@ from flush_lake import FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import find_due
 from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.spark import flush
 from lakefork.sql.session import Role
 
 
@@ -122,6 +123,35 @@ def test_flush_table_asks_for_it_and_the_trigger_hears(tables: FlushLake) -> Non
     tables.lake.run("CREATE STREAM TABLE app.events (id BIGINT) WITH (retention = '10s')")
     with pytest.raises(InvalidInputError, match=r"app\.events is a STREAM table"):
         tables.lake.run("FLUSH TABLE app.events")
+
+
+def test_a_request_is_answered_by_a_flush_of_everything_only(
+    tables: FlushLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.lake.run("INSERT INTO app.by_rows VALUES (1), (2), (3)", user="ada")
+    tables.lake.run("INSERT INTO app.by_rows VALUES (1)", user="bob")
+    tables.lake.run("FLUSH TABLE app.by_rows")
+    tables.flush(user_id="ada")
+    assert due(tables) == [("by_rows", "bob", 1, "requested")], "a flush of one user is no answer"
+    tables.flush(force=False)
+    tables.lake.run("INSERT INTO app.by_rows VALUES (4), (5), (6)", user="ada")
+    tables.lake.run("INSERT INTO app.by_rows VALUES (2)", user="bob")
+    real = flush.plan_flush
+
+    def asked_meanwhile(*arguments: Any) -> Any:
+        tables.lake.run("FLUSH TABLE app.by_rows")
+        return real(*arguments)
+
+    monkeypatch.setattr(flush, "plan_flush", asked_meanwhile)
+    assert tables.flush(force=False)["users"] == 1
+    assert due(tables) == [("by_rows", "bob", 1, "requested")], "nor one that had begun"
+
+
+def test_a_request_for_a_table_without_rows_is_forgotten(tables: FlushLake) -> None:
+    tables.lake.run("FLUSH TABLE app.neither")
+    assert due(tables) == []
+    tables.lake.run("INSERT INTO app.neither VALUES (1)")
+    assert due(tables) == []
 
 
 def test_a_limit_that_is_reached_is_said_once(tables: FlushLake) -> None:

@@ -154,7 +154,6 @@ def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
     assert caught.value.retryable
     assert filled.rows() == expected
     filled.flush_lake.flush()
-    assert any("staged and did not publish were discarded" in line for line in filled.flush_lake.lines)
     filled.check_nothing_lost_or_left(expected)
 
 
@@ -219,6 +218,47 @@ def test_a_driver_that_lost_its_lease_publishes_nothing(filled: Filled, monkeypa
         flush_lake.flush()
     filled.check_nothing_lost_or_left(expected)
     assert flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]
+
+
+def test_files_that_somebody_took_away_are_not_published(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever thinks that a run is dead discards what it staged: that run must not publish what is gone."""
+    from lakefork.errors import LeaseLostError
+
+    expected = filled.rows()
+    meanwhile(monkeypatch, lambda: filled.flush_lake.sql("DELETE FROM lakefork.staged_file RETURNING 1"))
+    with pytest.raises(LeaseLostError, match=r"files that flush/.* staged are not its own any more"):
+        filled.flush_lake.flush()
+    assert filled.flush_lake.paths("app.mine") == []
+    monkeypatch.undo()
+    filled.flush_lake.flush()
+    assert filled.rows() == filled.in_files() == expected
+
+
+def test_files_that_another_run_stages_are_left_alone(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush_lake = filled.flush_lake
+    foreign = f"{flush_lake.lake.catalog.data_path}/app/mine/user_ada/batch-99.parquet"
+    stage = (
+        "INSERT INTO lakefork.staged_file SELECT %s, catalog_id, table_id, 'another job', now() "
+        "FROM ducklake_table WHERE table_name = 'mine' RETURNING 1"
+    )
+    meanwhile(monkeypatch, lambda: flush_lake.sql(stage, foreign))
+    flush_lake.flush()
+    assert flush_lake.sql("SELECT path FROM lakefork.staged_file") == [(foreign,)]
+
+
+def test_a_table_that_cannot_be_written_does_not_keep_the_others(filled: Filled) -> None:
+    from pathlib import Path
+
+    expected = filled.rows()
+    obstacle = Path(filled.flush_lake.lake.catalog.data_path) / "app" / "mine"
+    obstacle.parent.mkdir(parents=True, exist_ok=True)
+    obstacle.write_text("a file where a directory should be")
+    with pytest.raises(StorageError, match=r"main\.app\.mine was not published: .*cannot be written"):
+        filled.flush_lake.flush()
+    assert len(filled.flush_lake.paths("app.ours")) == 1
+    obstacle.unlink()
+    filled.flush_lake.flush()
+    filled.check_nothing_lost_or_left(expected)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:

@@ -107,6 +107,8 @@ def flushed_before(connection: Connection, run_id: str) -> list[FlushedBefore]:
 def export_snapshot(connection: Connection) -> ReadSnapshot:
     """Begins the transaction that the snapshot lives in; it must stay open until all have read."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    # It idles for as long as others read.
+    connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0")
     row = connection.execute(_SQL["export_snapshot"]).fetchone()
     assert row is not None  # noqa: S101 - a query without FROM
     return ReadSnapshot(**row)
@@ -157,6 +159,13 @@ def staged_files(connection: Connection, tables: Sequence[Table]) -> list[dict[s
     ).fetchall()
 
 
+def require_leases(connection: Connection, job_id: str, tables: Sequence[Table]) -> None:
+    """Raises LeaseLostError unless the job has them; then nobody takes them until the transaction ends."""
+    wanted = {"job_id": job_id, "catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]}
+    with domain_errors():
+        connection.execute(_SQL["require_leases"], wanted)
+
+
 def forget_staged(connection: Connection, paths: Sequence[str]) -> None:
     connection.execute("DELETE FROM lakefork.staged_file WHERE path = ANY (%s)", (list(paths),))
 
@@ -173,6 +182,7 @@ class Publication:
     directories: Sequence[str | None]
     paths: Sequence[str]
     counts: dict[str, Any]
+    requested_before: datetime.datetime | None
 
 
 def publish(
@@ -189,6 +199,7 @@ def publish(
                 "changes": Jsonb(publication.changes.as_json()), "hot_snapshots": list(publication.hot_snapshots),
                 "users": list(publication.users), "versions": list(publication.versions),
                 "directories": list(publication.directories), "seen": read.seen, "read_at": read.read_at,
+                "requested_before": publication.requested_before,
                 "paths": list(publication.paths), "counts": Jsonb(publication.counts),
             },
         ).fetchone()  # fmt: skip

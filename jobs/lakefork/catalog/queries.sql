@@ -73,6 +73,10 @@ WHERE r.file_id BETWEEN %(first_id)s AND %(last_id)s AND (%(catalog_id)s::bigint
 GROUP BY r.file_id, r.kind, r.path, r.file_size_bytes, r.footer_size, r.record_count
 ORDER BY r.file_id;
 
+-- require_leases: the tables are this job's until the transaction ends
+SELECT lakefork.require_lease(lakefork.table_lease(t.catalog_id, t.table_id), %(job_id)s)
+FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id);
+
 -- due_flushes: whose rows of which tables are to be flushed now
 SELECT * FROM lakefork.due_flushes(%(catalog)s, %(namespace)s, %(table)s, %(user)s, %(force)s, %(default_rows)s, %(default_seconds)s);
 
@@ -105,11 +109,12 @@ JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, tabl
 -- publish_flush: files, statistics, watermarks, counters and the log of one table, in one transaction
 SELECT snapshot_id, replayed
 FROM lakefork.publish_flush(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(changes)s, %(hot_snapshots)s,
-                            %(users)s, %(versions)s, %(directories)s::text[], %(seen)s::pg_snapshot, %(read_at)s, %(paths)s::text[], %(counts)s);
+                            %(users)s, %(versions)s, %(directories)s::text[], %(seen)s::pg_snapshot, %(read_at)s, %(requested_before)s,
+                            %(paths)s::text[], %(counts)s);
 
 -- trim_hot: removes published hot rows, some at a time
 SELECT deleted, last_user, last_seq
-FROM lakefork.trim_hot(%(hot)s::regclass, %(catalog_id)s, %(table_id)s, %(hot_snapshot)s, %(per_user)s, %(after_user)s, %(after_seq)s, %(limit)s);
+FROM lakefork.trim_hot(%(job_id)s, %(hot)s::regclass, %(catalog_id)s, %(table_id)s, %(hot_snapshot)s, %(per_user)s, %(after_user)s, %(after_seq)s, %(limit)s);
 
 -- untrimmed: hot tables that may hold published rows
 SELECT DISTINCT w.catalog_id, w.table_id, w.hot_snapshot
@@ -124,10 +129,12 @@ ORDER BY p.catalog_id, p.table_id, p.user_id;
 -- manifest_batches: what the manifests of some users of a table have to say
 SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s);
 
--- cache_manifests: manifests that were just written, in one go
+-- cache_manifests: manifests that were just written, unless a newer publish wants newer ones
 WITH written AS (
-    SELECT * FROM unnest(%(users)s::text[], %(directories)s::text[], %(contents)s::text[], %(etags)s::text[])
-        AS w (user_id, directory, content, etag)
+    SELECT w.* FROM unnest(%(users)s::text[], %(directories)s::text[], %(run_ids)s::text[], %(contents)s::text[], %(etags)s::text[])
+        AS w (user_id, directory, run_id, content, etag)
+    JOIN lakefork.manifest_pending p
+      ON p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id
 ), cached AS (
     INSERT INTO lakefork.manifest_cache (catalog_id, table_id, user_id, directory, content, etag, last_refreshed, sync_state)
     SELECT %(catalog_id)s, %(table_id)s, user_id, directory, content, etag, clock_timestamp(), 'in_sync' FROM written
@@ -136,7 +143,7 @@ WITH written AS (
         last_refreshed = excluded.last_refreshed, sync_state = excluded.sync_state
 )
 DELETE FROM lakefork.manifest_pending p USING written w
-WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id;
+WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id;
 
 -- record_audit: what the audit of a table's staged files found
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)

@@ -50,6 +50,7 @@ class ArrowConnection:
             f"-c statement_timeout={int(timeout_seconds * 1000)} -c standard_conforming_strings=on -c TimeZone=UTC "
             f"-c default_transaction_isolation={isolation} "
             f"-c default_transaction_read_only={'on' if read_only else 'off'}"
+            f"{'' if timeout_seconds else ' -c idle_in_transaction_session_timeout=0'}"
         )
         # Not the driver's DB-API, whose import takes a second (pandas), and which adds a layer to each call.
         try:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from lakefork.errors import InvalidInputError
 from lakefork.quality.lean_import import import_lean
-from lakefork.quality.suites import DIRECTORY, Rule, built_in_rules, user_expectations
+from lakefork.quality.suites import DIRECTORY, MISSING, Rule, built_in_rules, user_expectations
 from lakefork.spark.flush_publish import Verdict
 from lakefork.spark.flush_task import StagedFile, TableToFlush
 from lakefork.storage import StorageOptions, open_path
@@ -25,14 +26,18 @@ class FlushAudit:
         self._storage = storage
         self._directory = directory
 
-    def judge(self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]]) -> list[Verdict]:
+    def judge(
+        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], missing: Sequence[int]
+    ) -> list[Verdict]:
         results: list[list[dict[str, Any]]] = [[] for _ in tables]
-        by_shape: dict[tuple[str, ...], list[tuple[int, StagedFile]]] = defaultdict(list)
+        by_shape: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
+        for place, versions in enumerate(missing):
+            by_shape[(MISSING,)].append(Measured(place, str(tables[place].definition), {MISSING: versions}))
         for place, of_table in enumerate(files):
             for file in of_table:
-                by_shape[tuple(file.metrics)].append((place, file))
-        for shape, staged in by_shape.items():
-            for place, found in _judge_metrics(shape, staged):
+                by_shape[tuple(file.metrics)].append(Measured(place, file.path, file.metrics))
+        for shape, measured in by_shape.items():
+            for place, found in _judge_metrics(shape, measured):
                 results[place].append(found)
         for place, table in enumerate(tables):
             results[place] += self._judge_rows(table, files[place])
@@ -43,8 +48,9 @@ class FlushAudit:
         try:
             expectations = user_expectations(table.definition, self._directory)
             return _judge_frame(expectations, _staged_rows(table, files, self._storage)) if expectations else []
-        except InvalidInputError as error:
-            return [{"about": "the table's own expectations", "success": False, "rows": 0, "error": str(error)}]
+        except Exception as error:  # what users wrote must not keep other tables
+            said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            return [{"about": "the table's own expectations", "success": False, "rows": 0, "error": said}]
 
 
 @functools.cache
@@ -58,22 +64,29 @@ def _context() -> Any:
     return context
 
 
-def _judge_metrics(
-    shape: tuple[str, ...], staged: Sequence[tuple[int, StagedFile]]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """For each rule and table, whether all files obey; the frame has one row per file."""
+@dataclass(frozen=True)
+class Measured:
+    """Metrics of a file, or of all that was read of a table."""
+
+    place: int
+    name: str
+    metrics: dict[str, int]
+
+
+def _judge_metrics(shape: tuple[str, ...], measured: Sequence[Measured]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """For each rule and table, whether all obey; the frame has one row per file."""
     import great_expectations as gx
     import pandas as pd  # type: ignore[import-untyped]
 
     rules = built_in_rules(shape)
-    frame = pd.DataFrame([file.metrics for _, file in staged])
+    frame = pd.DataFrame([one.metrics for one in measured])
     with _scratch(lambda context, name: context.data_sources.add_pandas(name)) as run:
         results = run([_expectation(gx, rule) for rule in rules], frame)
-    places = sorted({place for place, _ in staged})
+    places = sorted({one.place for one in measured})
     for rule, result in zip(rules, results, strict=True):
-        bad: dict[int, list[StagedFile]] = defaultdict(list)
+        bad: dict[int, list[Measured]] = defaultdict(list)
         for index in result.result.get("unexpected_index_list") or []:
-            bad[staged[index][0]].append(staged[index][1])
+            bad[measured[index].place].append(measured[index])
         for place in places:
             yield place, _finding(rule, bad[place], failed_altogether=not result.success and not bad)
 
@@ -84,11 +97,11 @@ def _expectation(gx: Any, rule: Rule) -> Any:
     return gx.expectations.ExpectColumnValuesToBeBetween(column=rule.metric, min_value=0, max_value=0)
 
 
-def _finding(rule: Rule, bad: Sequence[StagedFile], *, failed_altogether: bool) -> dict[str, Any]:
-    rows = sum(abs(file.metrics[rule.metric] - (file.metrics[rule.equals] if rule.equals else 0)) for file in bad)
+def _finding(rule: Rule, bad: Sequence[Measured], *, failed_altogether: bool) -> dict[str, Any]:
+    rows = sum(abs(one.metrics[rule.metric] - (one.metrics[rule.equals] if rule.equals else 0)) for one in bad)
     found: dict[str, Any] = {"about": rule.about, "success": not bad and not failed_altogether, "rows": rows}
     if bad:
-        found["files"] = [file.path for file in bad[:SHOWN_FILES]]
+        found["files"] = [one.name for one in bad[:SHOWN_FILES]]
     return found
 
 
@@ -180,7 +193,22 @@ def _live_rows(path: str, storage: StorageOptions, schema: pa.Schema) -> Iterato
     with filesystem.open_input_file(inner) as file:
         for batch in pq.ParquetFile(file).iter_batches():
             live = pa.Table.from_batches([batch]).filter(~pc.field(DELETED)).replace_schema_metadata(None)
-            yield from live.cast(schema).to_batches()
+            columns = [_plain(live[field.name], field.type) for field in schema]
+            yield from pa.table(columns, schema=schema).to_batches()
+
+
+def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column in a type that Spark knows."""
+    given = column.type.value_type if pa.types.is_list(column.type) else column.type
+    if given == pa.uuid():  # its bytes are no text
+        return pa.chunked_array([pa.array([_text(value) for value in column.to_pylist()], kind)])
+    return column.cast(kind)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return None if value is None else str(value)
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:

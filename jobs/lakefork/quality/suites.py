@@ -1,6 +1,5 @@
 """What is expected of staged files: rules from the table's definition, and those that users wrote for their tables."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from lakefork.storage.paths import path_part
 from lakefork.tables import TableDefinition
 
 DIRECTORY = PROJECT / "include" / "expectations"
+MISSING = "versions that were not read"
 SUFFIXES = (".json", ".yaml", ".yml")
 
 
@@ -28,13 +28,16 @@ class Rule:
 def built_in_rules(metrics: tuple[str, ...]) -> list[Rule]:
     """For the metrics that a table's definition gives (spark/flush_task.py)."""
     about = {
+        MISSING: "all versions that wait were read (if counters are wrong, lakefork.recount_hot_rows() counts anew)",
         "wrong_types": "the columns have the types of the definition",
         "repeated_keys": "a key occurs once in a file",
         "repeated_seqs": "versions of a key have increasing _seq",
     }
-    rules = [Rule("rows_written", "the file holds the rows that were kept", "rows_kept")]
+    rules = []
     for metric in metrics:
-        if metric.startswith("nulls in "):
+        if metric == "rows_written":
+            rules.append(Rule(metric, "the file holds the rows that were kept", "rows_kept"))
+        elif metric.startswith("nulls in "):
             rules.append(Rule(metric, f"column {metric.removeprefix('nulls in ')} is not NULL"))
         elif metric in about:
             rules.append(Rule(metric, about[metric]))
@@ -51,7 +54,7 @@ def user_expectations(definition: TableDefinition, directory: Path = DIRECTORY) 
         content = yaml.safe_load(found[0].read_text())  # JSON is YAML
         expectations = content["expectations"] if isinstance(content, dict) else content
         return [{"type": one["type"], "kwargs": dict(one.get("kwargs", {}))} for one in expectations]
-    except (yaml.YAMLError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         raise InvalidInputError(
             f"{found[0]} is not a list of expectations, each with a type and kwargs: {str(error).splitlines()[0]}"
         ) from error

@@ -1,6 +1,7 @@
 """Runs a flush: takes what is due, lets Spark write it, has it audited, publishes it, writes the manifests."""
 
 import contextlib
+import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from lakefork.catalog.flushes import (
     table_lease,
     tables_with_pending_manifests,
 )
-from lakefork.errors import DatabaseError, JobFailedError, LakeforkError
+from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, StorageError
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
 from lakefork.spark.flush_plan import MB, Work, plan_flush
@@ -34,19 +35,30 @@ PROGRESS_SECONDS = 2.0
 
 def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[str, Any]:
     totals = Totals()
+    asked_at = None if params.user_id is not None else _now(context)
     due = _due(context, params, totals)
     pending = tables_with_pending_manifests(context.connection)
     leased = _lease(context, due, pending)
     due = [one for one in due if one.table in leased]
     _discard_leftovers(context, sorted(leased))
     if due:
-        _flush(context, due, audit, totals)
-    bring_manifests_up(context, sorted(leased))
-    if not totals.tables and not totals.failed:
-        context.progress("nothing is due")
+        _flush(context, due, audit, totals, asked_at)
+    bring_manifests_up(context, sorted(leased), totals)
     if totals.failed:
-        raise JobFailedError("; ".join(totals.failed), totals.as_result())
+        raise JobFailedError("; ".join(totals.failed + totals.unwritten), totals.as_result())
+    if totals.unwritten:
+        raise StorageError("; ".join(totals.unwritten))
+    if not totals.tables:
+        context.progress("nothing is due")
     return totals.as_result()
+
+
+def _now(context: JobContext) -> datetime.datetime:
+    """By the clock of Postgres."""
+    row = context.connection.execute("SELECT clock_timestamp() AS now").fetchone()
+    assert row is not None  # noqa: S101 - a query without FROM
+    now: datetime.datetime = row["now"]
+    return now
 
 
 def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
@@ -80,18 +92,23 @@ def _discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
     leftovers = staged_files(context.connection, tables)
     for job_id, group in groupby(sorted(leftovers, key=lambda row: row["job_id"]), lambda row: row["job_id"]):
         paths = [row["path"] for row in group]
-        remove_staged(context, paths)
-        context.progress(f"{len(paths)} file(s) that {job_id} staged and did not publish were discarded")
+        if remove_staged(context, tables, paths):
+            context.progress(f"{len(paths)} file(s) that {job_id} staged and did not publish were discarded")
 
 
-def _flush(context: JobContext, due: Sequence[Due], audit: Audit, totals: Totals) -> None:
+def _flush(
+    context: JobContext, due: Sequence[Due], audit: Audit, totals: Totals, asked_at: datetime.datetime | None
+) -> None:
     trimming = _Background(lambda: trim_tables(context, sorted({one.table for one in due})))
     spark = _start_spark(context)
     trimming.wait()
-    with connect(context.dsn, check_version=False) as reading:
-        work = plan_flush(context.settings.flush, reading, due, spark.defaultParallelism)
+    reading = connect(context.dsn, check_version=False)
+    try:
+        work = plan_flush(context.settings.flush, reading, due, spark.defaultParallelism, asked_at)
         context.progress(f"to flush: {work}")
         reports = _run_tasks(context, spark, work) if work.tasks else []
+    finally:
+        reading.close()  # there is nothing to commit
     context.check_leases()
     publish_all(context, work, reports, audit, totals)
 

@@ -1,5 +1,6 @@
 """Reads the facts of a flush under one Postgres snapshot, and has them planned."""
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,6 +28,7 @@ class Work:
     tables: list[TableToFlush]
     shares: list[list[Share]]
     tasks: list[FlushTask]
+    requested_before: datetime.datetime | None  # requests until then are answered by it
 
     @property
     def versions(self) -> int:
@@ -40,14 +42,20 @@ class Work:
         )
 
 
-def plan_flush(settings: FlushSettings, reading: Connection, due: Sequence[Due], parallelism: int) -> Work:
+def plan_flush(
+    settings: FlushSettings,
+    reading: Connection,
+    due: Sequence[Due],
+    parallelism: int,
+    requested_before: datetime.datetime | None = None,
+) -> Work:
     """Opens the transaction under whose snapshot everything is read; it lives as long as the connection."""
     read = export_snapshot(reading)
     defined = find_definitions(reading, list(dict.fromkeys(one.table for one in due)))
     waiting = [
         (one, versions) for one, versions in zip(due, waiting_versions(reading, due), strict=True) if versions > 0
     ]
-    work = Work(read, [], [], [])
+    work = Work(read, [], [], [], requested_before)
     for table, group in groupby(waiting, lambda found: found[0].table):
         if table in defined:
             found = defined[table]

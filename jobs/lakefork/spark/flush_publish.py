@@ -1,5 +1,6 @@
 """Publishes what a flush staged: audited, table by table, then the manifests."""
 
+import datetime
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from lakefork.catalog.flushes import (
     find_definitions,
     forget_staged,
     publish,
+    require_leases,
     staged_files,
 )
 from lakefork.cold.layout import batch_directory, below_table
@@ -46,7 +48,10 @@ class Verdict:
 class Audit(Protocol):
     """Looks at what was staged; quality/ has it."""
 
-    def judge(self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]]) -> list[Verdict]: ...
+    def judge(
+        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], missing: Sequence[int]
+    ) -> list[Verdict]:
+        """missing: how many versions of each table wait and were not read."""
 
 
 @dataclass
@@ -58,7 +63,8 @@ class Totals:
     files_written: int = 0
     bytes_written: int = 0
     snapshot_id: int | None = None
-    failed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)  # by the audit
+    unwritten: list[str] = field(default_factory=list)  # because of the storage
 
     def add(self, counts: dict[str, Any], snapshot_id: int | None) -> None:
         self.tables += 1
@@ -67,52 +73,86 @@ class Totals:
         self.snapshot_id = max((one for one in (self.snapshot_id, snapshot_id) if one is not None), default=None)
 
     def as_result(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "failed"}
+        return {name: value for name, value in vars(self).items() if name not in ("failed", "unwritten")}
 
 
-def remove_staged(context: JobContext, paths: Sequence[str]) -> None:
-    remove_files(paths, context.storage)
-    forget_staged(context.connection, paths)
+@dataclass
+class Staged:
+    """What the tasks made of one table."""
+
+    files: list[StagedFile] = field(default_factory=list)
+    read: int = 0
+    problem: str | None = None
+
+
+def remove_staged(context: JobContext, tables: Sequence[Table], paths: Sequence[str]) -> bool:
+    """Only under the tables' leases: a file that another run has staged meanwhile is not ours to remove."""
+    try:
+        with context.connection.transaction():
+            require_leases(context.connection, context.run.job_id, tables)
+            remove_files(paths, context.storage)
+            forget_staged(context.connection, paths)
+    except OSError as error:
+        context.progress(f"{len(paths)} staged file(s) cannot be removed, the next run tries again: {_line(error)}")
+        return False
+    return True
+
+
+def _line(error: BaseException) -> str:
+    return str(error).splitlines()[0]
 
 
 def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], audit: Audit, totals: Totals) -> None:
-    """Table by table; a table that fails its audit or was dropped does not keep the others."""
-    files: list[list[StagedFile]] = [[] for _ in work.tables]
-    read = [0] * len(work.tables)
+    """Table by table; one that fails its audit, cannot be written or was dropped does not keep the others."""
+    staged = _by_table(work, reports)
+    started = time.monotonic()
+    missing = [
+        max(0, sum(share.versions for share in shares) - one.read)
+        for shares, one in zip(work.shares, staged, strict=True)
+    ]
+    verdicts = audit.judge(work.tables, [one.files for one in staged], missing)
+    files = sum(len(one.files) for one in staged)
+    context.progress(f"{files:,} file(s) audited in {time.monotonic() - started:.1f} s")
+    for place, (one, verdict) in enumerate(zip(staged, verdicts, strict=True)):
+        context.check_leases()
+        if one.problem:
+            totals.unwritten.append(f"{_name(work.tables[place])} was not published: {one.problem}")
+            continue
+        _record_audit(context, work.tables[place], one.files, verdict)
+        if verdict.success:
+            _publish(context, work, place, one, totals)
+        else:
+            where = _quarantine(context, work.tables[place], one.files)
+            totals.failed.append(f"{_name(work.tables[place])} was not published: {verdict.summary}; {where}")
+    _remove_what_did_not_count(context, [_key(table) for table in work.tables])
+
+
+def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
+    staged = [Staged() for _ in work.tables]
     for report in reports:
         for file in report.files:
-            files[file.table].append(file)
+            staged[file.table].files.append(file)
         for place, versions in report.read.items():
-            read[place] += versions
-    started = time.monotonic()
-    verdicts = audit.judge(work.tables, files)
-    context.progress(f"{sum(map(len, files)):,} file(s) audited in {time.monotonic() - started:.1f} s")
-    for place, verdict in enumerate(verdicts):
-        context.check_leases()
-        _record_audit(context, work.tables[place], files[place], verdict)
-        if verdict.success:
-            _publish(context, work, place, files[place], read[place], totals)
-        else:
-            where = _quarantine(context, work.tables[place], files[place])
-            totals.failed.append(
-                f"{_name(work.tables[place])} was not published: {verdict.summary}; its {len(files[place])} staged "
-                f"file(s) are in {where}"
-            )
-    lost = [row["path"] for row in staged_files(context.connection, [_key(table) for table in work.tables])]
-    if lost:
-        remove_staged(context, lost)
-        context.progress(f"{len(lost)} file(s) of task attempts that did not count were removed")
+            staged[place].read += versions
+        for place, problem in report.failed.items():
+            staged[place].problem = problem
+    return staged
 
 
-def _publish(
-    context: JobContext, work: Work, place: int, files: Sequence[StagedFile], read: int, totals: Totals
-) -> None:
-    table, shares = work.tables[place], work.shares[place]
-    publication = _publication(table, shares, files, read)
+def _remove_what_did_not_count(context: JobContext, tables: Sequence[Table]) -> None:
+    """Files of this run's task attempts that were tried again, and of tables that could not be written."""
+    paths = [row["path"] for row in staged_files(context.connection, tables) if row["job_id"] == context.run.job_id]
+    if paths and remove_staged(context, tables, paths):
+        context.progress(f"{len(paths)} file(s) of task attempts that did not count were removed")
+
+
+def _publish(context: JobContext, work: Work, place: int, staged: Staged, totals: Totals) -> None:
+    table, shares, files, read = work.tables[place], work.shares[place], staged.files, staged.read
+    publication = _publication(table, shares, files, read, work.requested_before)
     try:
         snapshot_id = _publish_surely(context, work.read, publication)
     except NotFoundError:
-        remove_staged(context, publication.paths)
+        remove_staged(context, [_key(table)], publication.paths)
         context.progress(f"{_name(table)} was dropped meanwhile: its {len(files)} staged file(s) were removed")
         return
     totals.add(publication.counts, snapshot_id)
@@ -122,7 +162,13 @@ def _publish(
     )
 
 
-def _publication(table: TableToFlush, shares: Sequence[Share], files: Sequence[StagedFile], read: int) -> Publication:
+def _publication(
+    table: TableToFlush,
+    shares: Sequence[Share],
+    files: Sequence[StagedFile],
+    read: int,
+    requested_before: datetime.datetime | None,
+) -> Publication:
     changes = Changes()
     definition = table.definition
     for file in files:
@@ -145,6 +191,7 @@ def _publication(table: TableToFlush, shares: Sequence[Share], files: Sequence[S
             "files_written": len(files),
             "bytes_written": sum(file.facts.size_bytes for file in files),
         },
+        requested_before=requested_before,
     )
 
 
@@ -178,16 +225,22 @@ def _quarantine_of(context: JobContext, table: TableToFlush) -> str:
 
 
 def _quarantine(context: JobContext, table: TableToFlush, files: Sequence[StagedFile]) -> str:
-    """Keeps what failed its audit, out of the way of readers."""
+    """Keeps what failed its audit, out of the way of readers; says where."""
     where = _quarantine_of(context, table)
-    for file in files:
-        move_file(file.path, f"{where}/{below_table(table.definition, file.path)}", context.storage)
-    forget_staged(context.connection, [file.path for file in files])
-    return where
+    try:
+        with context.connection.transaction():
+            require_leases(context.connection, context.run.job_id, [_key(table)])
+            for file in files:
+                move_file(file.path, f"{where}/{below_table(table.definition, file.path)}", context.storage)
+            forget_staged(context.connection, [file.path for file in files])
+    except OSError as error:
+        return f"its staged files cannot be moved to {where}: {_line(error)}"
+    return f"its {len(files)} staged file(s) are in {where}"
 
 
-def bring_manifests_up(context: JobContext, tables: Sequence[Table]) -> None:
+def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Totals) -> None:
     """Also those that an earlier run left behind."""
+    context.check_leases()
     defined = find_definitions(context.connection, tables)
     _forget_pending_of_dropped(context.connection, [table for table in tables if table not in defined])
     pending = find_pending(
@@ -199,18 +252,21 @@ def bring_manifests_up(context: JobContext, tables: Sequence[Table]) -> None:
     started = time.monotonic()
     dsn, storage = context.dsn, context.storage
     if count < MANIFESTS_FOR_SPARK:
-        for one in pending:
-            write_manifests(dsn, storage, one)
+        problems = [write_manifests(dsn, storage, one) for one in pending]
     else:
-        _write_on_spark(dsn, storage, pending)
+        problems = _write_on_spark(dsn, storage, pending)
+    totals.unwritten += [f"{problem}; the next run writes it" for problem in problems if problem]
     context.progress(f"{count:,} manifest(s) written in {time.monotonic() - started:.1f} s")
 
 
-def _write_on_spark(dsn: str, storage: StorageOptions, pending: Sequence[PendingManifests]) -> None:
+def _write_on_spark(dsn: str, storage: StorageOptions, pending: Sequence[PendingManifests]) -> list[str | None]:
     from pyspark import SparkContext
 
     spark = SparkContext.getOrCreate()
-    spark.parallelize(pending, len(pending)).foreach(lambda one: write_manifests(dsn, storage, one))
+    problems: list[str | None] = (
+        spark.parallelize(pending, len(pending)).map(lambda one: write_manifests(dsn, storage, one)).collect()
+    )
+    return problems
 
 
 def _forget_pending_of_dropped(connection: Connection, tables: Sequence[Table]) -> None:

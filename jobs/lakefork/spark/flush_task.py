@@ -61,8 +61,11 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class TaskReport:
+    """files and versions read, and what went wrong, by table: one that cannot be written does not keep the others."""
+
     files: list[StagedFile]
-    read: dict[int, int]  # versions by table
+    read: dict[int, int]
+    failed: dict[int, str]
 
 
 def _use_lean_memory() -> None:
@@ -75,6 +78,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     _use_lean_memory()
     files: list[StagedFile] = []
     read: dict[int, int] = {}
+    failed: dict[int, str] = {}
     reader = ArrowConnection(environment.dsn, read_only=True, timeout_seconds=0, max_bytes=0)
     try:
         reader.join_snapshot(environment.snapshot)
@@ -82,11 +86,15 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
             for one in task.slices:
                 newest = _read(environment, reader, tables[one.table], one)
                 read[one.table] = read.get(one.table, 0) + newest.read
-                files += _write(environment, catalog, tables[one.table], one.table, newest)
+                try:
+                    written = list(_write(environment, catalog, tables[one.table], one.table, newest))
+                    _settle(written)
+                    files += written
+                except StorageError as error:
+                    failed[one.table] = str(error)
     finally:
         reader.close()
-    _settle(files)
-    return TaskReport(files, read)
+    return TaskReport(files, read, failed)
 
 
 def _read(environment: TaskEnvironment, reader: ArrowConnection, table: TableToFlush, one: Slice) -> Newest:
@@ -127,9 +135,12 @@ def _write_file(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
 
 def _settle(files: Sequence[StagedFile]) -> None:
     """What is published must outlive a loss of power; one call for all files of a file system."""
-    devices = {Path(file.path).stat().st_dev: file.path for file in files if not file.path.startswith("s3://")}
-    for path in devices.values():
-        make_durable(path)
+    try:
+        devices = {Path(file.path).stat().st_dev: file.path for file in files if not file.path.startswith("s3://")}
+        for path in devices.values():
+            make_durable(path)
+    except OSError as error:
+        raise StorageError(f"files cannot be made durable: {error}") from error
 
 
 def _by_owner(rows: pa.Table, *, per_user: bool) -> Iterator[tuple[str | None, pa.Table]]:

@@ -9,9 +9,11 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
+
+import psycopg
 
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
@@ -145,19 +147,36 @@ class _Heartbeat:
 
     def _beat(self) -> None:
         context = self._context
-        interval = context.leases.seconds / 4
+        renewed = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                with connect(context.dsn, check_version=False) as connection:
+                    for moment in self._beats(connection):
+                        renewed = moment
+            except (psycopg.Error, SetupError) as error:  # a Postgres that restarts comes back
+                if time.monotonic() - renewed < context.leases.seconds and not self._stop.wait(SAMPLE_SECONDS):
+                    continue
+                self._give_up(error)
+                return
+            except Exception as error:
+                self._give_up(error)
+                return
+
+    def _beats(self, connection: Connection) -> Iterator[float]:
+        """When the leases were renewed, each time."""
+        context = self._context
         next_report = time.monotonic()
-        try:
-            with connect(context.dsn, check_version=False) as connection:
-                while not self._stop.wait(SAMPLE_SECONDS):
-                    self.usage = self._meter.sample()
-                    if time.monotonic() >= next_report:
-                        next_report = time.monotonic() + interval
-                        context.leases.renew(connection)
-                        beat_job(connection, context.run, self.usage)
-        except Exception as error:
-            context.lease_lost.set()
-            context.progress(f"the heartbeat stopped: {_first_line(error)}")
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self.usage = self._meter.sample()
+            if time.monotonic() >= next_report:
+                next_report = time.monotonic() + context.leases.seconds / 4
+                context.leases.renew(connection)
+                beat_job(connection, context.run, self.usage)
+                yield time.monotonic()
+
+    def _give_up(self, error: Exception) -> None:
+        self._context.lease_lost.set()
+        self._context.progress(f"the heartbeat stopped: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,6 +26,7 @@ class PendingManifests:
     table_id: int
     users: tuple[str, ...]
     directories: tuple[str, ...]
+    run_ids: tuple[str, ...]  # who published what they lack
     per_user: bool
 
 
@@ -40,8 +41,9 @@ def find_pending(
     pending = []
     for table, group in groupby(rows, lambda row: (row["catalog_id"], row["table_id"])):
         for chunk in _chunks(list(group)):
-            users, directories = zip(*((row["user_id"], row["directory"]) for row in chunk), strict=True)
-            pending.append(PendingManifests(*table, users, directories, per_user[table]))
+            rows_of = zip(*((row["user_id"], row["directory"], row["run_id"]) for row in chunk), strict=True)
+            users, directories, run_ids = rows_of
+            pending.append(PendingManifests(*table, users, directories, run_ids, per_user[table]))
     return pending
 
 
@@ -50,8 +52,16 @@ def _chunks(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield rows[start : start + CHUNK]
 
 
-def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> int:
-    """Replaces each file atomically; a crash leaves the rest pending. Returns how many were written."""
+def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> str | None:
+    """Replaces each file atomically; a crash leaves the rest pending. Returns what went wrong, if the storage did."""
+    try:
+        _write(dsn, storage, pending)
+    except OSError as error:
+        return f"a manifest below {pending.directories[0]} cannot be written: {str(error).splitlines()[0]}"
+    return None
+
+
+def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None:
     sql = load("lakefork.catalog")
     owner = {"catalog_id": pending.catalog_id, "table_id": pending.table_id}
     with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
@@ -62,15 +72,16 @@ def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests
         with ThreadPoolExecutor(WRITERS) as pool:
             list(pool.map(lambda one: replace_file(one.path, one.content.encode(), storage), manifests.values()))
         directory_of = dict(zip(pending.users, pending.directories, strict=True))
+        run_of = dict(zip(pending.users, pending.run_ids, strict=True))
         connection.execute(
             sql["cache_manifests"],
             {
                 **owner, "users": list(manifests), "directories": [directory_of[user] for user in manifests],
+                "run_ids": [run_of[user] for user in manifests],
                 "contents": [one.content for one in manifests.values()],
                 "etags": [one.etag for one in manifests.values()],
             },
         )  # fmt: skip
-    return len(manifests)
 
 
 def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:

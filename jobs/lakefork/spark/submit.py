@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zipfile
@@ -52,6 +53,9 @@ def _class_archive() -> Path:
 def _scratch_directory() -> Path:
     directory = Path(tempfile.gettempdir()) / f"lakefork-{os.geteuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise SetupError(f"{directory} must be a directory of yours with mode 0700: remove it, whoever made it")
     return directory
 
 

@@ -26,6 +26,7 @@ def trim_tables(context: JobContext, tables: Sequence[Table]) -> None:
             if place not in hot:
                 continue
             where: dict[str, Any] = {
+                "job_id": context.run.job_id,
                 "hot": hot[place].qualified, "catalog_id": place[0], "table_id": place[1], "hot_snapshot": place[2],
                 "per_user": hot[place].definition.per_user, "after_user": "", "after_seq": -1, "limit": TRIM_ROWS,
             }  # fmt: skip
