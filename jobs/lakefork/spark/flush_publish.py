@@ -254,6 +254,8 @@ def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Tot
     if count < MANIFESTS_FOR_SPARK:
         problems = [write_manifests(dsn, storage, one) for one in pending]
     else:
+        # Postgres takes a table that was just filled for an empty one, and would look through it for each row.
+        context.connection.execute("ANALYZE lakefork.manifest_pending")
         problems = _write_on_spark(dsn, storage, pending)
     totals.unwritten += [f"{problem}; the next run writes it" for problem in problems if problem]
     context.progress(f"{count:,} manifest(s) written in {time.monotonic() - started:.1f} s")
