@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -157,20 +158,6 @@ def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
     filled.check_nothing_lost_or_left(expected)
 
 
-def test_a_directory_that_cannot_be_written_to(filled: Filled) -> None:
-    from pathlib import Path
-
-    expected = filled.rows()
-    obstacle = Path(filled.flush_lake.lake.catalog.data_path) / "app" / "mine"
-    obstacle.parent.mkdir(parents=True, exist_ok=True)
-    obstacle.write_text("a file where a directory should be")
-    with pytest.raises(StorageError, match=r"user_ada/batch-0\.parquet cannot be written: .*Not a directory"):
-        filled.flush_lake.flush()
-    obstacle.unlink()
-    filled.flush_lake.flush()
-    filled.check_nothing_lost_or_left(expected)
-
-
 def test_two_flushes_at_once_share_the_tables(filled: Filled) -> None:
     expected = filled.rows()
     lakes = [
@@ -247,13 +234,14 @@ def test_files_that_another_run_stages_are_left_alone(filled: Filled, monkeypatc
 
 
 def test_a_table_that_cannot_be_written_does_not_keep_the_others(filled: Filled) -> None:
-    from pathlib import Path
-
     expected = filled.rows()
     obstacle = Path(filled.flush_lake.lake.catalog.data_path) / "app" / "mine"
     obstacle.parent.mkdir(parents=True, exist_ok=True)
     obstacle.write_text("a file where a directory should be")
-    with pytest.raises(StorageError, match=r"main\.app\.mine was not published: .*cannot be written"):
+    with pytest.raises(
+        StorageError,
+        match=r"main\.app\.mine was not published: .*user_\w+/batch-0\.parquet cannot be written: .*Not a directory",
+    ):
         filled.flush_lake.flush()
     assert len(filled.flush_lake.paths("app.ours")) == 1
     obstacle.unlink()

@@ -47,7 +47,7 @@ def _compact(rows: pa.Table, key: Sequence[str], seq: str) -> tuple[pa.Table, in
     changes = differs(ordered.select(order.column_names[:-1]))
     same_seq = pc.equal(ordered.column(-1).slice(1), ordered.column(-1).slice(0, len(indices) - 1))
     repeated = pc.sum(pc.and_(pc.invert(changes), same_seq)).as_py() or 0
-    # [True] by way of an array that is there: Arrow imports pandas, for a second, to look at Python's values.
+    # [True] by way of an array that is there: Arrow imports all of pandas to look at Python's values.
     last = pa.chunked_array([*changes.chunks, *pc.is_valid(ordered.column(-1).slice(0, 1)).chunks])
     return rows.combine_chunks().take(indices.filter(last.combine_chunks())), repeated
 

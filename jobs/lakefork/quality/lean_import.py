@@ -1,4 +1,4 @@
-"""Imports Great Expectations without what it only needs for charts, statistics and databases: half of the time."""
+"""Imports Great Expectations without what it only needs for charts, statistics and databases."""
 
 import importlib
 import importlib.util
