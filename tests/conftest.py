@@ -25,6 +25,8 @@ S3_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test-secret",
     "AWS_EC2_METADATA_DISABLED": "true",
+    "LAKEFORK_S3_VAULT_ACCESS_KEY_ID": "vault-key",
+    "LAKEFORK_S3_VAULT_SECRET_ACCESS_KEY": "vault-secret",
 }
 
 

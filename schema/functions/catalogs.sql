@@ -75,6 +75,9 @@ BEGIN
         RAISE EXCEPTION 'data path % must be absolute (/… or s3://…), without . or .. as a part',
             coalesce(quote_literal(p_path), 'NULL') USING ERRCODE = 'LFV01';
     END IF;
+    IF p_path ~ '^s3[an]?://[^/]*@' THEN
+        RAISE EXCEPTION 'data path % names credentials, which only storage locations do', quote_literal(p_path) USING ERRCODE = 'LFV01';
+    END IF;
     SELECT * INTO other FROM lakefork.overlapping_catalog(p_path);
     IF FOUND THEN
         RAISE EXCEPTION 'data path % overlaps that of catalog %: %', quote_literal(p_path), other.catalog_id, other.data_path

@@ -9,11 +9,17 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     ) p
 $$;
 
--- The normal path followed by those of all directories above it.
+-- The normal path without the name of credentials (s3://NAME@bucket): where something lies, whoever opens it.
+CREATE FUNCTION lakefork.place(p_path text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT regexp_replace(lakefork.normal_path(p_path), '^s3://[^/@]*@', 's3://')
+$$;
+
+-- The place followed by those of all directories above it.
 CREATE FUNCTION lakefork.path_and_parents(p_path text) RETURNS SETOF text
 LANGUAGE sql IMMUTABLE STRICT AS $$
     WITH RECURSIVE up (path) AS (
-        SELECT lakefork.normal_path(p_path)
+        SELECT lakefork.place(p_path)
         UNION ALL
         SELECT regexp_replace(path, '/[^/]*$', '') FROM up WHERE path ~ '[^/:]/[^/]'
     )
@@ -28,8 +34,8 @@ LANGUAGE sql STABLE STRICT AS $$
     FROM public.ducklake_metadata m
     WHERE m.key = 'data_path' AND m.scope = 'catalog'
       AND (m.value COLLATE "C" = ANY (ARRAY(SELECT lakefork.path_and_parents(p_path)))
-           OR (m.value COLLATE "C" > rtrim(lakefork.normal_path(p_path), '/') || '/'
-               AND m.value COLLATE "C" < rtrim(lakefork.normal_path(p_path), '/') || '0'))   -- '0' follows '/'
+           OR (m.value COLLATE "C" > rtrim(lakefork.place(p_path), '/') || '/'
+               AND m.value COLLATE "C" < rtrim(lakefork.place(p_path), '/') || '0'))   -- '0' follows '/'
     ORDER BY m.scope_id
     LIMIT 1
 $$;

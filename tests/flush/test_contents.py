@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
-from lakefork.errors import InvalidInputError, StorageError
+from lakefork.errors import ConflictError, InvalidInputError, StorageError
 from lakefork.settings import FlushSettings, Settings, StorageSettings
 from lakefork.sql.engine import Engine
 from sql_lake import SqlLake
@@ -114,6 +114,43 @@ def test_a_large_user_is_read_in_slices_and_becomes_files_with_disjoint_keys(sma
     assert "in 2 task(s)" in next(line for line in small_slices.lines if line.startswith("to flush")), (
         "users are not split"
     )
+
+
+@pytest.mark.parametrize("kind", ["USER", "SHARED"])
+def test_rows_far_wider_than_the_average_are_read_in_parts(flush_lake: FlushLake, kind: str) -> None:
+    lake = flush_lake.lake
+    lake.run(f"CREATE NAMESPACE app; CREATE {kind} TABLE app.t (a BIGINT, b TEXT, v TEXT, PRIMARY KEY (a, b))")
+    lake.run("INSERT INTO app.t SELECT i, 'b', 'x' FROM range(0, 3000) r(i)", user="narrow" if kind == "USER" else None)
+    # md5 does not compress: in Postgres, too, these rows are wide.
+    for first in (3000, 3004):
+        lake.run(
+            "INSERT INTO app.t SELECT i, 'b', (SELECT string_agg(md5((j + i)::text), '') FROM range(0, 12000) s(j)) "
+            f"FROM range({first}, {first + 4}) r(i)",
+            user="wide" if kind == "USER" else None,
+        )
+    lake.run("INSERT INTO app.t VALUES (9000, 'b', 'y')", user="after" if kind == "USER" else None)
+    expected = 3000 + 8 + 1
+    settings = flush_lake.settings.model_copy(update={"flush": FlushSettings(slice_mb=1)})
+    result = flush_lake.flush(settings=settings)
+    assert (result["rows_in"], result["rows_out"]) == (expected, expected)
+    files = [pq.ParquetFile(path) for path in flush_lake.paths("app.t")]
+    assert len(files) > 4, "what does not fit is read in parts"
+    assert sum(file.metadata.num_rows for file in files) == expected
+    bounds = sorted(
+        tuple(row)
+        for path in flush_lake.paths("app.t")
+        for row in duckdb.sql(f"SELECT min(a), max(a) FROM '{path}'").fetchall()
+    )
+    assert all(before[1] < after[0] for before, after in pairwise(bounds)), "each key is in one file"
+
+
+def test_a_row_larger_than_a_slice_is_flushed(flush_lake: FlushLake) -> None:
+    lake = flush_lake.lake
+    lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
+    lake.run("INSERT INTO app.t SELECT 1, string_agg(md5(j::text), '') FROM range(0, 50000) s(j)")
+    flush_lake.flush(settings=flush_lake.settings.model_copy(update={"flush": FlushSettings(slice_mb=1)}))
+    assert lake.rows("SELECT id, length(v) FROM app.t") == [(1, 1_600_000)]
+    assert len(flush_lake.paths("app.t")) == 1
 
 
 def test_a_key_with_very_many_versions_needs_no_more_memory(flush_lake: FlushLake) -> None:
@@ -260,6 +297,22 @@ def test_a_lake_on_s3_is_flushed_audited_and_read(s3_lake: FlushLake, s3: str) -
     assert listed == [f"{directory}/batch-0.parquet", f"{directory}/batch-1.parquet", f"{directory}/manifest.json"]
     manifest = json.loads(client.get_object(Bucket="lake", Key=f"{directory}/manifest.json")["Body"].read())
     assert [batch["file"] for batch in manifest["batches"]] == ["batch-0.parquet", "batch-1.parquet"]
+
+
+def test_a_location_is_opened_with_the_credentials_that_it_names(s3_lake: FlushLake, s3: str) -> None:
+    boto3.client("s3", endpoint_url=s3, region_name="us-east-1").create_bucket(Bucket="archive")
+    lake = s3_lake.lake
+    lake.run(
+        "CREATE NAMESPACE app; INSERT INTO system.storage_locations (location_name, location_type, path, credentials_ref) "
+        "VALUES ('archive', 's3', 's3://archive/${user_id}', 'vault')"
+    )
+    lake.run("CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT) LOCATION REFERENCE 'archive'")
+    lake.run("INSERT INTO app.t VALUES (1, 'a'), (2, 'b')", user="ada")
+    s3_lake.flush()
+    assert s3_lake.paths("app.t") == ["s3://vault@archive/ada/app/t/batch-0.parquet"]
+    assert lake.rows("SELECT id, v FROM app.t ORDER BY id", user="ada") == [(1, "a"), (2, "b")]
+    with pytest.raises(ConflictError, match=r"belongs to table app\.t"):
+        lake.run("CREATE USER TABLE app.u (id BIGINT PRIMARY KEY) LOCATION 's3://archive/${user_id}/app/t'")
 
 
 def test_an_s3_that_answers_503_is_one_clear_error_and_the_next_run_goes_on(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefork.cold.newest import newest_versions, repeated_keys
+from lakefork.cold.newest import TooLargeError, newest_versions, repeated_keys
 
 SCHEMA = pa.schema([("user", pa.string()), ("id", pa.int64()), ("v", pa.string()), ("_seq", pa.int64())])
 
@@ -32,7 +32,11 @@ def test_it_keeps_what_a_dictionary_keeps(
     versions = [(*row, seq) for seq, row in enumerate(rows)]
     expected = {(user, key): (value, seq) for user, key, value, seq in versions}
     dice.shuffle(versions)
-    found = newest_versions(batches(versions, size), SCHEMA, ["user", "id"], "_seq", max_bytes)
+    try:
+        found = newest_versions(batches(versions, size), SCHEMA, ["user", "id"], "_seq", max_bytes)
+    except TooLargeError:
+        assert max_bytes < 10**9
+        return
     assert found.read == len(versions) and found.repeated == 0
     rows_found = [tuple(row.values()) for row in found.rows.to_pylist()]
     assert rows_found == [(*key, *expected[key]) for key in sorted(expected, key=lambda one: (one[0].encode(), one[1]))]
@@ -50,7 +54,7 @@ def test_keys_that_arrow_cannot_sort_are_sorted_by_their_storage() -> None:
     schema = pa.schema([("id", pa.uuid()), ("_seq", pa.int64())])
     keys = [uuid.UUID(int=number) for number in (3, 1, 3, 2)]
     found = newest_versions(
-        batches([(key.bytes, seq) for seq, key in enumerate(keys)], 2, schema), schema, ["id"], "_seq", 1
+        batches([(key.bytes, seq) for seq, key in enumerate(keys)], 2, schema), schema, ["id"], "_seq", 10**9
     )
     assert [(row["id"], row["_seq"]) for row in found.rows.to_pylist()] == [(keys[1], 1), (keys[3], 3), (keys[0], 2)]
 
@@ -63,5 +67,15 @@ def test_repeated_keys_are_counted() -> None:
 @pytest.mark.parametrize("names", [["a.b", "c d"], ['"', "_seq2"]])
 def test_columns_may_have_any_name(names: list[str]) -> None:
     schema = pa.schema([(names[0], pa.int64()), (names[1], pa.int64())])
-    found = newest_versions(batches([(1, 1), (1, 2)], 1, schema), schema, names[:1], names[1], 1)
+    found = newest_versions(batches([(1, 1), (1, 2)], 1, schema), schema, names[:1], names[1], 16)
     assert found.rows.to_pylist() == [{names[0]: 1, names[1]: 2}]
+
+
+def test_what_is_superseded_takes_no_memory_and_what_is_not_is_given_up() -> None:
+    same_key = batches([("a", 1, "x" * 100, seq) for seq in range(1_000)], 10)
+    found = newest_versions(same_key, SCHEMA, ["user", "id"], "_seq", 5_000)
+    assert found.rows.to_pylist() == [{"user": "a", "id": 1, "v": "x" * 100, "_seq": 999}]
+    with pytest.raises(TooLargeError):
+        newest_versions(
+            batches([("a", key, "x" * 100, key) for key in range(1_000)], 10), SCHEMA, ["user", "id"], "_seq", 5_000
+        )

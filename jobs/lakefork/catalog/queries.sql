@@ -131,7 +131,7 @@ SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id
 
 -- cache_manifests: manifests that were just written, unless a newer publish wants newer ones
 WITH written AS (
-    SELECT w.* FROM unnest(%(users)s::text[], %(directories)s::text[], %(run_ids)s::text[], %(contents)s::text[], %(etags)s::text[])
+    SELECT w.* FROM unnest(%(users)s::text[], %(directories)s::text[], %(run_ids)s::text[], %(contents)b::text[], %(etags)s::text[])
         AS w (user_id, directory, run_id, content, etag)
     JOIN lakefork.manifest_pending p
       ON p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id

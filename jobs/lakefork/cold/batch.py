@@ -14,6 +14,7 @@ from lakefork.storage import StorageOptions, create_file
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
+SAMPLED_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class BatchLayout:
     key: tuple[str, ...] = ()
     bloom_filters: tuple[str, ...] = ()
     false_positives: float = 0.01
+    dictionaries: tuple[str, ...] = ()  # columns whose values repeat
+    without_nan: tuple[str, ...] = ()  # columns that are known to have none
 
     @functools.cached_property
     def parquet_schema(self) -> Any:
@@ -35,6 +38,31 @@ class BatchLayout:
     @functools.cached_property
     def flat_columns(self) -> list[tuple[int, int]]:
         return _flat_columns(self.schema)
+
+    def suited_to(self, files: Sequence[pa.Table]) -> "BatchLayout":
+        """What needs a look at values is decided once for many files. Dictionaries only where values repeat within a
+        file: elsewhere they cost time and make files larger.
+        """
+        if not files:
+            return self
+        rows = pa.concat_tables(files)
+        nan = {field.name for field in self.schema if _has_nan(rows[field.name])}
+        sample = max(files, key=len).slice(0, SAMPLED_ROWS)
+        return replace(
+            self,
+            dictionaries=tuple(name for name in sample.column_names if _repeats(sample[name])),
+            without_nan=tuple(name for name in self.schema.names if name not in nan),
+        )
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    return not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column)
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
@@ -54,7 +82,7 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
     facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.flat_columns))
-    facts = facts.without_bounds(_with_nan(rows, layout.schema))
+    facts = facts.without_bounds(_with_nan(rows, layout))
     return replace(facts, as_defined=metadata.schema.equals(layout.parquet_schema))
 
 
@@ -63,6 +91,7 @@ def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
     filters = {name: {"ndv": max(rows.num_rows, 1), "fpp": layout.false_positives} for name in layout.bloom_filters}
     return {
         "compression": "zstd",
+        "use_dictionary": list(layout.dictionaries) or False,
         "write_page_index": True,
         "sorting_columns": [pq.SortingColumn(names.index(name)) for name in layout.key] or None,
         "bloom_filter_options": filters or None,
@@ -74,12 +103,12 @@ def can_filter(kind: pa.DataType) -> bool:
     return not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
 
 
-def _with_nan(rows: pa.Table, schema: pa.Schema) -> list[int]:
+def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[int]:
     """Columns with NaN, which the footer's bounds leave out."""
     return [
         _field_id(field)
-        for field in schema
-        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(rows[field.name])).as_py()
+        for field in layout.schema
+        if pa.types.is_floating(field.type) and field.name not in layout.without_nan and _has_nan(rows[field.name])
     ]
 
 
@@ -126,10 +155,11 @@ def _leaves(kind: pa.DataType) -> int:
 
 def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
     statistics = [chunk.statistics for chunk in chunks]
-    values = sum(chunk.num_values for chunk in chunks)
-    nulls = sum(one.null_count for one in statistics if one is not None and one.has_null_count)
-    with_values = [one for one in statistics if one is None or one.num_values > 0]
-    if not with_values or not all(one is not None and one.has_min_max for one in with_values):
+    values = sum([chunk.num_values for chunk in chunks])
+    known = [one for one in statistics if one is not None]
+    nulls = sum([one.null_count for one in known if one.has_null_count])
+    with_values = [one for one in known if one.num_values]
+    if not with_values or len(known) < len(statistics) or not all(one.has_min_max for one in with_values):
         return ColumnStatistics(values, nulls, None, None)
-    low, high = min(one.min for one in with_values), max(one.max for one in with_values)
+    low, high = min([one.min for one in with_values]), max([one.max for one in with_values])
     return ColumnStatistics(values, nulls, bound_text(low), bound_text(high))

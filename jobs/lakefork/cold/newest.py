@@ -16,21 +16,30 @@ class Newest:
     repeated: int
 
 
+class TooLargeError(Exception):
+    """The newest versions alone need more memory than they may have."""
+
+
 def newest_versions(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: Sequence[str], seq: str, max_bytes: int
 ) -> Newest:
-    """schema: what the batches become. Whenever more than max_bytes have come, what is superseded goes."""
+    """schema: what the batches become. Whenever more than max_bytes have come, what is superseded goes; where that
+    leaves more than max_bytes, it is given up.
+    """
     kept: list[pa.Table] = []
     read = repeated = size = 0
+    compact_at = max_bytes
     for batch in batches:
         kept.append(pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema))
         read += batch.num_rows
         size += batch.nbytes
-        if size > max_bytes:
+        if size > compact_at:
             rows, again = _compact(pa.concat_tables(kept), key, seq)
             kept, repeated = [rows], repeated + again
             size = rows.nbytes
-            max_bytes = max(max_bytes, 2 * size)  # keys that are all different cannot be made fewer
+            if size > max_bytes:
+                raise TooLargeError
+            compact_at = max(max_bytes, 2 * size)
     if not kept:
         return Newest(pa.Table.from_batches([], schema), 0, 0)
     rows, again = _compact(pa.concat_tables(kept), key, seq)

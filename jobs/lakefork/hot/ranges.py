@@ -28,6 +28,23 @@ def versions_query(
     return " UNION ALL ".join(parts)
 
 
+def middle_key_query(
+    definition: TableDefinition,
+    hots: Iterable[HotTable],
+    users: Sequence[str] | None,
+    low: Sequence[str] | None,
+    high: Sequence[str] | None,
+) -> str:
+    """The key in the middle of a range, as text; nothing where there is only one key."""
+    names = [hot_column(column) for column in definition.key]
+    as_text, ordered = ", ".join(f"k.{name}::text" for name in names), ", ".join(f"k.{name}" for name in names)
+    versions = versions_query(definition, hots, users, low, high)
+    return (
+        f"WITH k AS (SELECT DISTINCT {', '.join(names)} FROM ({versions}) v) "
+        f"SELECT {as_text} FROM k ORDER BY {ordered} OFFSET (SELECT greatest(1, count(*) / 2) FROM k) LIMIT 1"
+    )
+
+
 def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user_id: str | None, percent: float) -> str:
     """Keys of some blocks of the tables, in the order of the key, as text."""
     names = [hot_column(column) for column in definition.key]

@@ -254,8 +254,11 @@ def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Tot
     if count < MANIFESTS_FOR_SPARK:
         problems = [write_manifests(dsn, storage, one) for one in pending]
     else:
-        # Postgres takes a table that was just filled for an empty one, and would look through it for each row.
-        context.connection.execute("ANALYZE lakefork.manifest_pending")
+        # Postgres takes tables that were just filled for empty ones, and would look through them for each row.
+        context.connection.execute(
+            "ANALYZE lakefork.manifest_pending, ducklake_data_file, ducklake_file_partition_value, "
+            "ducklake_file_column_stats"
+        )
         problems = _write_on_spark(dsn, storage, pending)
     totals.unwritten += [f"{problem}; the next run writes it" for problem in problems if problem]
     context.progress(f"{count:,} manifest(s) written in {time.monotonic() - started:.1f} s")

@@ -1,7 +1,8 @@
 """What a Spark task of a flush does: reads slices of hot rows as Arrow, keeps the newest versions, writes batches."""
 
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from psycopg.rows import dict_row
 from lakefork.catalog.flushes import reserve_batches
 from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batch
 from lakefork.cold.layout import batch_directory, batch_name
-from lakefork.cold.newest import Newest, newest_versions, repeated_keys
+from lakefork.cold.newest import Newest, TooLargeError, newest_versions, repeated_keys
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.hot.ranges import versions_query
+from lakefork.hot.ranges import middle_key_query, versions_query
 from lakefork.hot.tables import HotTable
 from lakefork.maintenance.flush import FlushTask, Slice
 from lakefork.storage import StorageOptions, make_durable
@@ -83,24 +84,52 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     try:
         reader.join_snapshot(environment.snapshot)
         with psycopg.connect(environment.dsn, autocommit=True, row_factory=dict_row) as catalog:
-            for one in task.slices:
-                newest = _read(environment, reader, tables[one.table], one)
-                read[one.table] = read.get(one.table, 0) + newest.read
+            for place, newest in _read_all(environment, reader, tables, task.slices):
+                read[place] = read.get(place, 0) + newest.read
                 try:
-                    written = list(_write(environment, catalog, tables[one.table], one.table, newest))
+                    written = list(_write(environment, catalog, tables[place], place, newest))
                     _settle(written)
                     files += written
                 except StorageError as error:
-                    failed[one.table] = str(error)
+                    failed[place] = str(error)
     finally:
         reader.close()
     return TaskReport(files, read, failed)
 
 
-def _read(environment: TaskEnvironment, reader: ArrowConnection, table: TableToFlush, one: Slice) -> Newest:
+def _read_all(
+    environment: TaskEnvironment, reader: ArrowConnection, tables: Sequence[TableToFlush], slices: Sequence[Slice]
+) -> Iterator[tuple[int, Newest]]:
+    """Slices are planned by the average size of rows: one whose rows are larger is read in halves."""
+    waiting = list(reversed(slices))
+    while waiting:
+        one = waiting.pop()
+        table = tables[one.table]
+        try:
+            newest = _read(reader, table, one, environment.slice_bytes)
+        except TooLargeError:
+            halves = _halves(reader, table, one)
+            waiting += reversed(halves)
+            if halves:
+                continue
+            newest = _read(reader, table, one, sys.maxsize)
+        yield one.table, newest
+
+
+def _read(reader: ArrowConnection, table: TableToFlush, one: Slice, max_bytes: int) -> Newest:
     query = versions_query(table.definition, table.hot, one.users, one.low, one.high)
     with reader.stream(query) as batches:
-        return newest_versions(batches, table.definition.arrow_schema, table.key, SEQ, environment.slice_bytes)
+        return newest_versions(batches, table.definition.arrow_schema, table.key, SEQ, max_bytes)
+
+
+def _halves(reader: ArrowConnection, table: TableToFlush, one: Slice) -> list[Slice]:
+    """Of the users, or of one user's keys; nothing if there is only one key."""
+    if one.users and len(one.users) > 1:
+        middle = len(one.users) // 2
+        return [replace(one, users=one.users[:middle]), replace(one, users=one.users[middle:])]
+    with reader.stream(middle_key_query(table.definition, table.hot, one.users, one.low, one.high)) as batches:
+        found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    return [replace(one, high=found[0]), replace(one, low=found[0])] if found else []
 
 
 def _write(
@@ -117,12 +146,15 @@ def _write(
         catalog, environment.job_id, definition.catalog_id, definition.table_id,
         [directory for _, directory, _ in owners], [len(parts) for _, _, parts in owners],
     )  # fmt: skip
+    parts = [part for _, _, parts in owners for part in parts]
+    layout = layout.suited_to(parts)
+    metrics = RowMetrics(definition, newest.rows)
     repeated = newest.repeated
-    for (user, directory, parts), first in zip(owners, numbers, strict=True):
-        for number, rows in enumerate(parts, first):
+    for (user, directory, of_owner), first in zip(owners, numbers, strict=True):
+        for number, rows in enumerate(of_owner, first):
             path = f"{directory}/{batch_name(number)}"
             facts = _write_file(path, rows, layout, environment.storage)
-            yield StagedFile(place, user, path, facts, file_metrics(definition, rows, facts, repeated))
+            yield StagedFile(place, user, path, facts, _file_metrics(rows, facts) | metrics.of(rows, repeated))
             repeated = 0  # counted once
 
 
@@ -175,19 +207,31 @@ def batch_layout(definition: TableDefinition, false_positives: float) -> BatchLa
     return BatchLayout(schema, key, filters, options.get("bloom_filter_fpp", false_positives))
 
 
-def file_metrics(definition: TableDefinition, rows: pa.Table, facts: BatchFacts, repeated: int) -> dict[str, int]:
-    """What the audit looks at: all but the first two are to be 0."""
-    keys = rows.select([column.name for column in definition.key])
+def _file_metrics(rows: pa.Table, facts: BatchFacts) -> dict[str, int]:
     return {
         "rows_kept": rows.num_rows,
         "rows_written": facts.record_count,
         "wrong_types": 0 if facts.as_defined else 1,
-        "repeated_keys": repeated_keys(keys),
-        "repeated_seqs": repeated,
-        f"nulls in {SEQ}": rows[SEQ].null_count,
-        **{
-            f"nulls in {column.name}": rows[column.name].null_count
-            for column in definition.columns
-            if not column.nullable or column in definition.key
-        },
     }
+
+
+class RowMetrics:
+    """What the audit looks at, and what is to be 0. Where all rows are good, each file's are."""
+
+    def __init__(self, definition: TableDefinition, rows: pa.Table) -> None:
+        self._key = [column.name for column in definition.key]
+        self._present = [SEQ] + [column.name for column in definition.columns if not column.nullable]
+        self._present += [name for name in self._key if name not in self._present]
+        owner = [USER_ID] if definition.per_user else []
+        self._all = self._measure(rows, owner + self._key)
+
+    def of(self, rows: pa.Table, repeated_seqs: int) -> dict[str, int]:
+        found = self._measure(rows, self._key) if any(self._all.values()) else self._all
+        return {**found, "repeated_seqs": repeated_seqs}
+
+    def _measure(self, rows: pa.Table, key: Sequence[str]) -> dict[str, int]:
+        return {
+            "repeated_keys": repeated_keys(rows.select(key)),
+            "repeated_seqs": 0,
+            **{f"nulls in {name}": rows[name].null_count for name in self._present},
+        }

@@ -15,7 +15,7 @@ from lakefork.queries import load
 from lakefork.storage import StorageOptions, replace_file
 
 CHUNK = 500
-WRITERS = 8  # at once, so that a storage that answers slowly is not waited for one by one
+PUTS_AT_ONCE = 8  # a storage that answers slowly is not waited for one by one; a local one would only be disturbed
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
             sql["manifest_batches"], {**owner, "users": list(pending.users), "per_user": pending.per_user}
         )
         manifests = dict(_build(pending, found))
-        with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(lambda one: replace_file(one.path, one.content.encode(), storage), manifests.values()))
+        _replace(list(manifests.values()), storage)
         directory_of = dict(zip(pending.users, pending.directories, strict=True))
         run_of = dict(zip(pending.users, pending.run_ids, strict=True))
         connection.execute(
@@ -82,6 +81,18 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
                 "etags": [one.etag for one in manifests.values()],
             },
         )  # fmt: skip
+
+
+def _replace(manifests: Sequence[Manifest], storage: StorageOptions) -> None:
+    def replace(one: Manifest) -> None:
+        replace_file(one.path, one.content.encode(), storage)
+
+    remote = [one for one in manifests if one.path.startswith("s3://")]
+    with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
+        list(pool.map(replace, remote))
+    for one in manifests:
+        if not one.path.startswith("s3://"):
+            replace(one)
 
 
 def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:

@@ -18,6 +18,7 @@ from lakefork.sql.resources import Resources
 from lakefork.sql.session import Role, Session, check_user_id
 from lakefork.sql.statements import Delete, Insert, TableKind, Update
 from lakefork.storage import StorageOptions, require_access
+from lakefork.storage.paths import credentials_of, with_credentials
 
 Row = dict[str, Any]
 
@@ -50,6 +51,14 @@ def _check_location(row: Row, options: StorageOptions) -> None:
     path = check_location(TableKind.USER, row["path"])
     if path.startswith("s3://") != (row["location_type"] == "s3"):
         raise InvalidInputError(f"system.storage_locations: {path!r} is no path of type {row['location_type']}")
+    reference = row.get("credentials_ref")
+    if reference:
+        if credentials_of(with_credentials(path, reference)) != reference or credentials_of(path):
+            raise InvalidInputError(
+                f"system.storage_locations: credentials_ref {reference!r} must be a name of letters, digits and _, "
+                "for a path s3://bucket/… without one"
+            )
+        path = with_credentials(path, reference)
     require_access(static_part(path), options)
 
 

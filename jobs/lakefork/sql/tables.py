@@ -45,7 +45,7 @@ from lakefork.sql.statements import (
 )
 from lakefork.sql.table_changes import change_columns, table_changes
 from lakefork.storage import require_access
-from lakefork.storage.paths import path_part
+from lakefork.storage.paths import credentials_of, path_part, with_credentials, without_credentials
 from lakefork.tables import FIRST_COLUMN_ID, Column, TableDefinition, fold
 
 LOCK_SECONDS = 10
@@ -197,6 +197,10 @@ class Tables:
     ) -> dict[str, str]:
         tags = {}
         location = statement.location
+        if location is not None and credentials_of(location):
+            raise InvalidInputError(
+                f"LOCATION {location!r}: credentials are named by a storage location of the catalog"
+            )
         if statement.location_reference is not None:
             tags["location_reference"] = statement.location_reference
             location = _referenced_path(connection, catalog, statement.location_reference)
@@ -284,17 +288,18 @@ def _table_exists(connection: Connection, catalog: Catalog, schema_id: int, name
 
 def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -> str:
     row = connection.execute(
-        "SELECT path FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s",
+        "SELECT path, credentials_ref FROM lakefork.storage_location WHERE catalog_id = %s AND location_name = %s",
         (catalog.catalog_id, reference),
     ).fetchone()
     if row is None:
         raise NotFoundError(f"there is no storage location {reference!r}; system.storage_locations lists them")
-    return str(row["path"])
+    path = str(row["path"])
+    return with_credentials(path, row["credentials_ref"]) if row["credentials_ref"] else path
 
 
 def _refuse_foreign_location(connection: Connection, catalog: Catalog, location: str) -> None:
     for row in connection.execute("SELECT * FROM lakefork.table_locations()"):
-        if locations_overlap(location, row["location"]):
+        if locations_overlap(without_credentials(location), without_credentials(row["location"])):
             mine = row["catalog_id"] == catalog.catalog_id
             whose = f"table {row['namespace']}.{row['table_name']}" if mine else "a table of another catalog"
             raise ConflictError(f"LOCATION {location!r} belongs to {whose}")

@@ -12,21 +12,26 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from lakefork.errors import InvalidInputError
+from lakefork.errors import InvalidInputError, SetupError
+from lakefork.storage.paths import credentials_of
 
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """What is not secret about storage; it travels to Spark tasks. Credentials come from the environment there."""
+    """What is not secret about storage; it travels to Spark tasks. Credentials come from the environment there: those
+    that all AWS tools use, or for s3://REF@bucket/key those that the reference names.
+    """
 
     s3_endpoint: str = ""
     s3_region: str = ""
 
 
 def open_path(path: str, options: StorageOptions) -> tuple[Any, str]:
-    """The file system that holds a path (absolute, or s3://bucket/key), and the path as that file system names it."""
+    """The file system that holds a path (absolute, or s3://[REF@]bucket/key), and the path within it."""
     if path.startswith("s3://"):
-        return _s3(options), path.removeprefix("s3://")
+        inner = path.removeprefix("s3://")
+        reference = credentials_of(path)
+        return _s3(options, reference), inner.partition("@")[2] if reference else inner
     return _local(), path
 
 
@@ -36,14 +41,26 @@ def _local() -> Any:
 
 
 @cache
-def _s3(options: StorageOptions) -> Any:
+def _s3(options: StorageOptions, reference: str | None) -> Any:
     arguments: dict[str, Any] = {"allow_delayed_open": True}  # a small file is one request, not three
+    if reference:
+        arguments |= _credentials(reference)
     if options.s3_endpoint:
         scheme, _, host = options.s3_endpoint.rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme or "https"}
     if options.s3_region:
         arguments["region"] = options.s3_region
     return fs.S3FileSystem(**arguments)
+
+
+def _credentials(reference: str) -> dict[str, str]:
+    names = {part: f"LAKEFORK_S3_{reference.upper()}_{part.upper()}" for part in ("access_key_id", "secret_access_key")}
+    missing = [name for name in names.values() if not os.environ.get(name)]
+    if missing:
+        raise SetupError(f"the S3 credentials {reference} are not in the environment: set {' and '.join(missing)}")
+    return {
+        part.removesuffix("_id").replace("secret_access", "secret"): os.environ[name] for part, name in names.items()
+    }
 
 
 def replace_file(path: str, content: bytes, options: StorageOptions) -> None:

@@ -20,8 +20,25 @@ class S3FileSystem(ArrowFSWrapper):  # type: ignore[misc]
 
     @property
     def fs(self) -> Any:
-        return open_path("s3://", self._options)[0]
+        return _ByReference(self._options)
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
         return path.removeprefix("s3://")
+
+
+class _ByReference:
+    """What reading needs of a file system; each path says whose credentials open it."""
+
+    def __init__(self, options: StorageOptions) -> None:
+        self._options = options
+
+    def get_file_info(self, path: str | list[str]) -> Any:
+        if isinstance(path, list):
+            return [self.get_file_info(one) for one in path]
+        filesystem, inner = open_path(f"s3://{path}", self._options)
+        return filesystem.get_file_info(inner)
+
+    def open_input_file(self, path: str) -> Any:
+        filesystem, inner = open_path(f"s3://{path}", self._options)
+        return filesystem.open_input_file(inner)
