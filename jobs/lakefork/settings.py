@@ -51,6 +51,13 @@ class FlushSettings(Section):
     bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
 
 
+class DedupSettings(Section):
+    min_batches: int = Field(4, ge=2)
+    superseded_share: float = Field(0.5, gt=0, le=1)
+    file_mb: int = Field(128, ge=1)
+    group_mb: int = Field(2_048, ge=1)
+
+
 class StorageSettings(Section):
     s3_endpoint: str = ""
     s3_region: str = ""
@@ -81,6 +88,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     flush: FlushSettings = FlushSettings()
+    dedup: DedupSettings = DedupSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
 
