@@ -62,12 +62,15 @@ class SqlLake:
         with resources.readers.transaction() as connection:
             return resources.lookup.find(connection, self.session(), TableName(namespace, table))
 
-    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True) -> int:
-        """Moves the newest versions of one user's (or a shared table's) hot rows into a batch; returns its rows."""
+    def flush_by_hand(self, name: str, user: str | None = None, *, trim: bool = True, since: int = 0) -> int:
+        """Moves the newest versions of one user's (or a shared table's) rows into a batch; returns its rows.
+
+        since: only versions after this _seq.
+        """
         found = self.find(name)
         definition = found.definition
-        versions = self.rows(f"SELECT *, {USER_ID} FROM {name} WHERE _deleted IS NOT NULL AND {USER_ID} = ?", user) if user else self.rows(
-            f"SELECT * FROM {name} WHERE _deleted IS NOT NULL"
+        versions = self.rows(f"SELECT *, {USER_ID} FROM {name} WHERE _seq > {since} AND {USER_ID} = ?", user) if user else self.rows(
+            f"SELECT * FROM {name} WHERE _seq > {since}"
         )  # fmt: skip
         columns = [*definition.columns, *definition.system_columns]
         with connect(self.dsn) as connection:

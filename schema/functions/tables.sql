@@ -67,7 +67,8 @@ LANGUAGE sql STABLE AS $$
     WHERE t.table_id = p_table_id
 $$;
 
--- The batches of a table at a snapshot, or now: full path, owner (NULL: a shared table), and the bounds of some columns.
+-- The batches of a table at a snapshot, or now: full path, owner (NULL: a shared table), and of some columns the bounds and how many
+-- NULLs among how many values.
 CREATE FUNCTION lakefork.table_files(p_catalog_id bigint, p_table_id bigint, p_user_id text, p_columns bigint[], p_snapshot bigint DEFAULT NULL)
 RETURNS TABLE (data_file_id bigint, path text, user_id varchar, record_count bigint, file_size_bytes bigint, bounds jsonb)
 LANGUAGE plpgsql STABLE AS $$
@@ -84,7 +85,7 @@ BEGIN
     LEFT JOIN public.ducklake_file_partition_value v
            ON v.catalog_id = p_catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
     LEFT JOIN LATERAL (
-        SELECT jsonb_object_agg(c.column_id, jsonb_build_array(c.min_value, c.max_value)) AS bounds
+        SELECT jsonb_object_agg(c.column_id, jsonb_build_array(c.min_value, c.max_value, c.null_count, c.value_count)) AS bounds
         FROM public.ducklake_file_column_stats c
         WHERE c.catalog_id = p_catalog_id AND c.data_file_id = f.data_file_id AND c.column_id = ANY (p_columns)
     ) b ON true

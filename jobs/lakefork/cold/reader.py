@@ -16,6 +16,7 @@ def open_reader(storage: StorageOptions, *, memory_mb: int, threads: int) -> Any
     reader.register_filesystem(S3FileSystem(storage))
     reader.execute("SET TimeZone = 'UTC'")
     reader.execute("SET disabled_optimizers = 'top_n_window_elimination'")  # it turns -0.0 into 0.0
+    reader.execute("SET parquet_metadata_cache = true")  # batches never change
     reader.execute("SET autoinstall_known_extensions = false")
     reader.execute("SET autoload_known_extensions = false")
     reader.execute("SET lock_configuration = true")

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakefork.cold.reader import COMMON, open_reader
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError
+from lakefork.predicates import Predicate, duckdb_literal, quoted
 from lakefork.storage import StorageOptions
 
 ATTEMPTS = 5
@@ -112,6 +113,23 @@ class Cursor:
         for name, relation in relations.items():
             self._connection.register(name, relation)
 
+    def excluded_by_bloom_filter(self, paths: Sequence[str], predicate: Predicate) -> frozenset[str]:
+        """The batches whose filters say that they have none of the values; none where they cannot tell."""
+        files = ", ".join(quoted(path) for path in paths)
+        out = frozenset(paths)
+        for value in predicate.values:
+            literal = duckdb_literal(value, predicate.column.type)
+            try:
+                found = self._connection.execute(
+                    "SELECT file_name FROM "
+                    f"parquet_bloom_probe([{files}], {quoted(predicate.column.name)}, {literal}) "
+                    "GROUP BY file_name HAVING bool_and(bloom_filter_excludes)"
+                ).fetchall()
+            except duckdb.Error:  # the column has another name in some batch
+                return frozenset()
+            out &= {name for (name,) in found}
+        return out
+
     def query(self, sql: str, *, max_rows: int | None = None, setting: str = "sql.max_rows") -> pa.Table:
         with self._watchdog.watch(self._connection.interrupt) as time_is_over:
             for _ in range(ATTEMPTS - 1):
@@ -133,6 +151,15 @@ class Cursor:
             raise domain_error(error) from error
         except UnicodeEncodeError:
             raise InvalidInputError("the text has half of a surrogate pair") from None
+
+
+def can_be_probed(predicate: Predicate) -> bool:
+    """Whether DuckDB looks up values of the type in bloom filters as they were put in (decimals it does not)."""
+    return predicate.op == "=" and len(predicate.values) <= MOST_PROBES and predicate.column.type.name in _PROBED_TYPES
+
+
+MOST_PROBES = 8
+_PROBED_TYPES = ("int16", "int32", "int64", "varchar", "date", "timestamp", "blob")
 
 
 def _limited(found: duckdb.DuckDBPyConnection, max_rows: int, max_bytes: int, setting: str) -> pa.Table:

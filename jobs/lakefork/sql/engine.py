@@ -28,6 +28,7 @@ from lakefork.sql.show import Shower
 from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.sql.system_writes import SystemWriter
 from lakefork.sql.tables import Tables
+from lakefork.sql.versions import Scanned
 from lakefork.sql.write import Writer
 from lakefork.tables import fold
 
@@ -181,13 +182,16 @@ class Engine:
             prepared = reader.prepare(bind(statement.query, parameters, session))
         rows = [
             (
-                table, *(scanned.counts if wanted.row_filter is None else (None, None, None)),
-                ", ".join(str(one) for one in wanted.predicates) or None,
+                table, *(_counts(scanned) if wanted.row_filter is None else (None,) * 5),
+                ", ".join(str(one) for one in (*wanted.predicates, *wanted.filters)) or None,
                 wanted.row_filter, scanned.rows.num_rows,
             )
             for table, wanted, scanned in prepared.scans
         ]  # fmt: skip
-        names = ["table", "hot_versions", "batches", "batches_read", "predicates", "row_filter", "rows"]
+        names = [
+            "table", "hot_versions", "batches", "batches_read", "batches_grouped", "skipped", "predicates",
+            "row_filter", "rows",
+        ]  # fmt: skip
         return from_columns(statement.text, names, rows)
 
     def _shows(self) -> dict[type, Callable[..., Rows]]:
@@ -210,6 +214,13 @@ class Engine:
             st.DropTable: tables.drop,
             st.FlushTable: tables.flush,
         }
+
+
+def _counts(scanned: Scanned) -> tuple[int, int, int, int, str | None]:
+    """batches_grouped: those in which a key may have several versions; skipped: how many batches were, and by what."""
+    plan = scanned.plan
+    skipped = "; ".join(f"{count} by {reason}" for reason, count in plan.skipped.items())
+    return scanned.hot_versions, scanned.batches, plan.read, len(plan.grouped), skipped or None
 
 
 @functools.lru_cache(maxsize=KEPT_TEXTS)

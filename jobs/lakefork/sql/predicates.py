@@ -1,17 +1,19 @@
-"""What a WHERE tells before the newest version of a row is known: comparisons of key and _seq with constants."""
+"""What a WHERE tells of the rows that are wanted: comparisons of columns with constants."""
 
 import itertools
-import uuid
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from lakefork.column_types import column_type
 from lakefork.predicates import Predicate, is_exact
-from lakefork.sql.expressions import constant
+from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
+from lakefork.sql.constants import exact_value
 from lakefork.sql.rows import typed_array
-from lakefork.tables import SEQ, Column, TableDefinition, fold
+from lakefork.tables import SEQ, UPDATED, Column, TableDefinition, fold
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -81,15 +83,71 @@ def names_only_keys(definition: TableDefinition, where: exp.Expr | None, name: s
 def conjuncts(
     definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool = True
 ) -> Iterator[Predicate]:
-    """The parts of a condition that compare key columns or _seq with constants; alone: no other table is named."""
-    columns = {fold(column.name): column for column in definition.key}
+    """The parts of a condition that may be used before the newest versions are known; alone: no other table is named.
+
+    They compare key columns with constants, or _seq from below: a version with a small _seq may not be the newest.
+    """
+    for predicate in _predicates(definition, condition, name, alone=alone):
+        if _is_early(definition, predicate):
+            yield predicate
+
+
+def filters_of(definition: TableDefinition, select: exp.Expr, name: str) -> Iterator[Predicate]:
+    """What the newest version of each row of the answer must satisfy besides."""
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is not None:
+        yield from later_conjuncts(definition, where.this, name, alone=len(list(_sources(select))) == 1)
+
+
+def later_conjuncts(
+    definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool = True
+) -> Iterator[Predicate]:
+    """The other parts of a condition that compare columns with constants."""
+    for predicate in _predicates(definition, condition, name, alone=alone):
+        if not _is_early(definition, predicate):
+            yield predicate
+
+
+def _is_early(definition: TableDefinition, predicate: Predicate) -> bool:
+    if predicate.column.name == SEQ:
+        return predicate.op in (">", ">=")
+    return predicate.column in definition.key
+
+
+def _predicates(definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool) -> Iterator[Predicate]:
+    columns = {fold(column.name): column for column in definition.columns if not column.type.element}
     columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
+    if SEQ in columns:
+        columns[UPDATED] = Column(0, UPDATED, column_type("timestamptz"))
     condition = condition.unnest()
     for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-        predicate = _predicate(part.unnest(), columns, name, alone=alone)
-        # A version with a small _seq may not be the newest: only those above a bound can be told early.
-        if predicate and (predicate.column.name != SEQ or predicate.op in (">", ">=")):
-            yield predicate
+        for one in _comparisons(part.unnest()):
+            predicate = _predicate(one, columns, name, alone=alone)
+            if predicate and predicate.column.name == UPDATED:
+                predicate = _of_seq(predicate, columns[SEQ])
+            if predicate:
+                yield predicate
+
+
+def _comparisons(part: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(part, exp.Between) and not part.args.get("symmetric"):
+        yield exp.GTE(this=part.this, expression=part.args["low"])
+        yield exp.LTE(this=part.this, expression=part.args["high"])
+    else:
+        yield part
+
+
+def _of_seq(predicate: Predicate, seq: Column) -> Predicate | None:
+    """_updated is the time in _seq, in milliseconds."""
+    if predicate.op == "=":
+        return None
+    microseconds = (predicate.values[0] - EPOCH) // timedelta(microseconds=1)
+    first_not_before = -(-microseconds // 1000)
+    first_after = microseconds // 1000 + 1
+    milliseconds = first_not_before if predicate.op in (">=", "<") else first_after
+    op = ">=" if predicate.op in (">", ">=") else "<"
+    value = milliseconds << (NODE_BITS + SEQUENCE_BITS)
+    return Predicate(seq, op, (value,)) if is_exact(value, seq.type) else None
 
 
 def _predicate(condition: exp.Expr, columns: Mapping[str, Column], name: str, *, alone: bool) -> Predicate | None:
@@ -117,21 +175,8 @@ def _compared(
     if not (fold(side.table) == fold(name) if side.table else alone):
         return None
     column = columns[fold(side.name)]
-    values = [_typed(other, column) for other in others]
-    return Predicate(column, op, tuple(values)) if all(is_exact(value, column.type) for value in values) else None
-
-
-def _typed(expression: exp.Expr, column: Column) -> Any:
-    """A constant as a value of the column's own type; None where the engines might not agree on it."""
-    known, value = constant(expression)
-    if isinstance(expression, exp.Cast) and column.type.name == "uuid" and expression.to.is_type("uuid"):
-        known, value = constant(expression.this)
-    if known and column.type.name == "uuid" and isinstance(value, str):
-        try:
-            return uuid.UUID(value)
-        except ValueError:
-            return None
-    return value if known else None
+    values = [exact_value(other, column.type) for other in others]
+    return None if any(value is None for value in values) else Predicate(column, op, tuple(values))
 
 
 def _sources(select: exp.Expr) -> Iterator[exp.Expr]:

@@ -19,7 +19,7 @@ from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what
 from lakefork.sql.grammar import table_name, time_travel
 from lakefork.sql.lookup import Lookup, namespace_of
 from lakefork.sql.permissions import read_access
-from lakefork.sql.predicates import asks_for_changes, predicates_of
+from lakefork.sql.predicates import asks_for_changes, filters_of, predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
 from lakefork.sql.versions import Scanned, Wanted, read_latest
@@ -121,9 +121,11 @@ class Reader:
             column for column in definition.columns if mentioned.needs(column) or column in access.filter_columns
         )
         renamed = bool(use.node.args.get("alias") and use.node.args["alias"].args.get("columns"))
-        predicates = () if renamed else tuple(predicates_of(definition, use.select, use.node.alias_or_name))
-        deleted_too = not renamed and (_names_deleted(use) or asks_for_changes(use.select, use.node.alias_or_name))
-        return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot)
+        name = use.node.alias_or_name
+        predicates = () if renamed else tuple(predicates_of(definition, use.select, name))
+        filters = () if renamed else tuple(filters_of(definition, use.select, name))
+        deleted_too = not renamed and (_names_deleted(use) or asks_for_changes(use.select, name))
+        return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot, filters)
 
     def _snapshot(self, node: exp.Table) -> int | None:
         travel = time_travel(node)

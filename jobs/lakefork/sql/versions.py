@@ -1,6 +1,7 @@
 """The newest version of each row, from hot tables and batches: what SELECT, UPDATE, DELETE and key checks look at."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +12,22 @@ from lakefork.cold.scan import scan_sql
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, read_versions
-from lakefork.maintenance.pruning import Batch, batches_to_read
+from lakefork.maintenance.pruning import Batch, ScanPlan, plan_scan
 from lakefork.predicates import Predicate, postgres_text, quoted
-from lakefork.sql.duck import Duck
+from lakefork.sql.duck import Duck, can_be_probed
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.rows import quoted_name
-from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition, fold
+from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition, fold
+
+WORTH_PROBING = 3  # fewer batches are read as quickly as their bloom filters
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows and columns of a table; row_filter is SQL over its columns; user_id None: all users."""
+    """Which rows and columns of a table; row_filter is SQL over its columns; user_id None: all users.
+
+    predicates: what is asked of key and _seq; filters: of other columns, which only the newest versions must satisfy.
+    """
 
     table: FoundTable
     columns: tuple[Column, ...]
@@ -30,6 +36,7 @@ class Wanted:
     include_deleted: bool = False
     row_filter: str | None = None
     snapshot: int | None = None
+    filters: tuple[Predicate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,10 @@ class Scanned:
     rows: pa.Table
     hot_versions: int
     batches: int
-    batches_read: int
+    plan: ScanPlan
 
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        return self.hot_versions, self.batches, self.batches_read
+
+Hot = Mapping[str, tuple[TableDefinition, pa.Table]]  # by name; which definition rows were written under
 
 
 def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
@@ -57,11 +63,9 @@ def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scan
         for place, part in enumerate(wanted.table.hot)
     }
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
-    read = batches_to_read(batches, wanted.predicates)
-    rows = resolve_latest_version(
-        duck, definition, columns, hot, _scan(definition, columns, read, wanted.predicates, wanted.user_id), wanted
-    )
-    return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), len(read))
+    plan = _plan(duck, definition, batches, wanted)
+    rows = resolve_latest_version(duck, definition, columns, hot, plan, wanted)
+    return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), plan)
 
 
 def read_by_key(
@@ -85,13 +89,12 @@ def read_by_key(
     wanted = Wanted(
         table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter
     )
-    scan = None
+    plan = ScanPlan()
     if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
-        read = batches_to_read(list_batches(connection, definition, wanted), wanted.predicates)
-        scan = _scan(definition, definition.columns, read, wanted.predicates, user_id)
-    if scan is None and row_filter is None and [under for under, _ in hot.values()] == [definition]:
+        plan = _plan(duck, definition, list_batches(connection, definition, wanted), wanted)
+    if not plan.read and row_filter is None and [under for under, _ in hot.values()] == [definition]:
         return _as_defined(definition, hot["hot_0"][1])
-    return resolve_latest_version(duck, definition, definition.columns, hot, scan, wanted, keys if scan else None)
+    return resolve_latest_version(duck, definition, definition.columns, hot, plan, wanted, keys if plan.read else None)
 
 
 def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
@@ -104,47 +107,108 @@ def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
     return found.select(names).rename_columns(schema.names).cast(schema)
 
 
+def _plan(duck: Duck, definition: TableDefinition, batches: Sequence[Batch], wanted: Wanted) -> ScanPlan:
+    key = definition.key[0] if definition.key else None
+
+    def plan(of: Sequence[Batch]) -> ScanPlan:
+        return plan_scan(of, key, wanted.predicates, wanted.filters, include_deleted=wanted.include_deleted)
+
+    found = plan(batches)
+    for predicate in wanted.predicates:
+        if found.read < WORTH_PROBING or not can_be_probed(predicate):
+            continue
+        with duck.reader() as cursor:
+            out = cursor.excluded_by_bloom_filter([batch.path for batch in found.clean + found.grouped], predicate)
+        if out:  # those that are left may be clean now
+            skipped = found.skipped
+            found = plan([batch for batch in found.clean + found.grouped if batch.path not in out])
+            found.skipped += skipped + Counter({f"bloom filter of {predicate.column.name}": len(out)})
+    return found
+
+
 def resolve_latest_version(
     duck: Duck,
     definition: TableDefinition,
     columns: Sequence[Column],
-    hot: Mapping[str, tuple[TableDefinition, pa.Table]],
-    scan: str | None,
+    hot: Hot,
+    plan: ScanPlan,
     wanted: Wanted,
     keys: pa.Table | None = None,
 ) -> pa.Table:
-    """MAX(_seq) per key over all parts, under the definition of now, without what is not wanted."""
-    parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
-    if scan:
-        parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
-    if not parts:
-        return _schema(definition, columns).empty_table()
-    newest, conditions = _newest_versions(definition, wanted, with_batches=bool(scan))
+    """MAX(_seq) per key over all parts, under the definition of now, without what is not wanted.
+
+    Clean batches are not grouped: their rows count unless their key is among the others.
+    """
+    hot = {name: part for name, part in hot.items() if part[1].num_rows}
     relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
+    if not hot and not plan.grouped and keys is None:
+        columns = [column for column in definition.columns if column in wanted.columns]  # keys are not compared
+    parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
+    if plan.grouped:
+        scan = _scan(definition, columns, plan.grouped, wanted.predicates, wanted)
+        parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
+    conditions = _conditions(wanted)
     if keys is not None:
         relations["wanted_keys"] = keys
-        same = " AND ".join(f"w.{quoted_name(column)} = versions.{quoted_name(column)}" for column in definition.key)
-        conditions.append(f"EXISTS (SELECT 1 FROM wanted_keys w WHERE {same})")
-    sql = (
-        f"WITH versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest}) "
-        f"SELECT * FROM versions WHERE {' AND '.join(['true', *conditions])}"
-    )
-    return _run_for_reader(duck, definition, wanted, sql, relations).cast(_schema(definition, columns))
+        conditions.append(f"EXISTS (SELECT 1 FROM w WHERE {_same_key(definition, 'w', 'versions')})")
+    # Materialized, because DuckDB cannot push all that it learns of keys down into Arrow.
+    ctes = ["w AS MATERIALIZED (FROM wanted_keys)"] if keys is not None else []
+    selects = []
+    if parts:
+        newest, newest_only = _newest_versions(definition, wanted, with_batches=bool(plan.grouped))
+        ctes.append(f"versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest})")
+        selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest_only, *conditions])}")
+    if plan.clean:
+        selects.append(_clean_rows(definition, columns, plan, wanted, conditions, superseded=bool(parts)))
+    if not selects:
+        return pa.Table.from_batches([], _schema(definition, columns))
+    sql = (f"WITH {', '.join(ctes)} " if ctes else "") + " UNION ALL ".join(selects)
+    found = _run_for_reader(duck, definition, wanted, sql, relations)
+    return found.cast(_schema(definition, columns))
+
+
+def _clean_rows(
+    definition: TableDefinition,
+    columns: Sequence[Column],
+    plan: ScanPlan,
+    wanted: Wanted,
+    conditions: Sequence[str],
+    *,
+    superseded: bool,
+) -> str:
+    """superseded: some keys may have newer versions among `versions`."""
+    live = [] if wanted.include_deleted else [f"NOT c{SYSTEM_COLUMN_IDS[DELETED]}"]
+    scan = _scan(definition, columns, plan.clean, [*wanted.predicates, *wanted.filters], wanted, live)
+    rows = f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"
+    if superseded:
+        owner = f" AND v.{USER_ID} = clean.{USER_ID}" if definition.per_user and wanted.user_id is None else ""
+        newer = f"SELECT 1 FROM versions v WHERE {_same_key(definition, 'v', 'clean')}{owner}"
+        rows = f"SELECT * FROM ({rows}) clean WHERE NOT EXISTS ({newer})"
+    return f"SELECT * FROM ({rows}) versions WHERE {' AND '.join(['true', *conditions])}"
+
+
+def _same_key(definition: TableDefinition, one: str, other: str) -> str:
+    return " AND ".join(f"{one}.{quoted_name(column)} = {other}.{quoted_name(column)}" for column in definition.key)
+
+
+def _conditions(wanted: Wanted) -> list[str]:
+    """What a newest version must satisfy."""
+    conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
+    conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
+    return conditions
 
 
 def _newest_versions(definition: TableDefinition, wanted: Wanted, *, with_batches: bool) -> tuple[str, list[str]]:
-    """How to find the newest version per key, and what else a row must satisfy."""
-    conditions = [] if wanted.include_deleted else [f"NOT {DELETED}"]
-    conditions += [f"({wanted.row_filter})"] if wanted.row_filter else []
+    """How to find the newest version per key: in the query, or as a condition."""
     owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
     key = ", ".join(owner + [quoted_name(column) for column in definition.key])
     if not key:
-        return "", conditions
+        return "", []
     if with_batches:
         # After a flush a version may be in a batch and still hot: one of them is enough.
-        return f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1", conditions
+        return f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1", []
     # Faster, and right because no two hot rows share a _seq.
-    return "", [*conditions, f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"]
+    return "", [f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"]
 
 
 def _run_for_reader(
@@ -164,17 +228,20 @@ def _run_for_reader(
 
 
 def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:
-    bounds = [predicate.column.column_id for predicate in wanted.predicates]
+    named = {predicate.column.column_id for predicate in (*wanted.predicates, *wanted.filters)}
+    named |= {SYSTEM_COLUMN_IDS[DELETED]} | {column.column_id for column in definition.key[:1]}
     user = postgres_text(wanted.user_id)
     at = "NULL" if wanted.snapshot is None else str(wanted.snapshot)
-    ids = "{" + ",".join(str(one) for one in bounds) + "}"
+    ids = "{" + ",".join(str(one) for one in sorted(named)) + "}"
     found = connection.query(
-        "SELECT path, bounds::text AS bounds FROM "
+        "SELECT path, user_id, bounds::text AS bounds FROM "
         f"lakefork.table_files({definition.catalog_id}, {definition.table_id}, {user}, '{ids}', {at})"
     )
     return [
         Batch(
-            row["path"], {int(column): (low, high) for column, (low, high) in json.loads(row["bounds"] or "{}").items()}
+            row["path"],
+            {int(column): tuple(found) for column, found in json.loads(row["bounds"] or "{}").items()},
+            row["user_id"],
         )
         for row in found.to_pylist()
     ]
@@ -185,14 +252,15 @@ def _scan(
     columns: Sequence[Column],
     batches: Sequence[Batch],
     predicates: Sequence[Predicate],
-    user_id: str | None,
-) -> str | None:
-    if not batches:
-        return None
-    if user_id is not None:  # the catalog says whose a batch is; its rows say so too
+    wanted: Wanted,
+    more_conditions: Sequence[str] = (),
+) -> str:
+    if wanted.user_id is not None:  # the catalog says whose a batch is; its rows say so too
         owner = next(column for column in definition.system_columns if column.name == USER_ID)
-        predicates = [*predicates, Predicate(owner, "=", (user_id,))]
-    return scan_sql([batch.path for batch in batches], [*definition.system_columns, *columns], predicates)
+        predicates = [*predicates, Predicate(owner, "=", (wanted.user_id,))]
+    read = {column.column_id: column for column in (*definition.system_columns, *columns)}
+    read |= {predicate.column.column_id: predicate.column for predicate in predicates}
+    return scan_sql([batch.path for batch in batches], read.values(), predicates, more_conditions)
 
 
 def _key_bounds(definition: TableDefinition, keys: pa.Table) -> tuple[Predicate, ...]:

@@ -19,7 +19,7 @@ from lakefork.sql.change import TARGET, Change, columns_in, inline_rows, target_
 from lakefork.sql.expressions import bind
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.permissions import Access, write_access
-from lakefork.sql.predicates import conjuncts, names_only_keys, pinned_keys
+from lakefork.sql.predicates import conjuncts, later_conjuncts, names_only_keys, pinned_keys
 from lakefork.sql.resources import Resources
 from lakefork.sql.rows import (
     check_row_filter,
@@ -246,11 +246,11 @@ class Writer:
             found = resources.lookup.find(connection, session, change.name)  # what was known may lack new batches
             if found.definition is not definition:
                 raise DefinitionChangedError(f"{definition} was changed meanwhile: try again")
-            columns = (*columns_in(definition, change), *access.filter_columns)
-            predicates = (
-                tuple(conjuncts(definition, change.where, change.alias or definition.name)) if change.where else ()
-            )
-            wanted = Wanted(found, columns, access.user_id, predicates, row_filter=access.row_filter)
+            columns = (*definition.key, *columns_in(definition, change), *access.filter_columns)
+            name = change.alias or definition.name
+            early = tuple(conjuncts(definition, change.where, name)) if change.where else ()
+            later = tuple(later_conjuncts(definition, change.where, name)) if change.where else ()
+            wanted = Wanted(found, columns, access.user_id, early, row_filter=access.row_filter, filters=later)
             rows = read_latest(connection, resources.duck, wanted).rows
             query = exp.select(*(quoted_name(column) for column in definition.key)).from_(
                 target_table(definition, change)
