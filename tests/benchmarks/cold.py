@@ -1,0 +1,309 @@
+"""What reading and merging batches costs, beside DuckDB on the same files in the same run."""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark import SparkConf, SparkContext
+from tests.benchmarks.report import Figure
+from tests.benchmarks.server import benchmark_database
+
+from lakefork.catalog.catalogs import create_catalog, newest_snapshot
+from lakefork.catalog.commits import Changes, commit
+from lakefork.catalog.connection import connect
+from lakefork.catalog.jobs import JobRun, Leases
+from lakefork.cold.batch import write_batch
+from lakefork.cold.layout import below_table
+from lakefork.column_types import column_type
+from lakefork.maintenance.pruning import Batch, plan_scan
+from lakefork.params import SnapshotDedupParams
+from lakefork.predicates import Predicate
+from lakefork.settings import Settings
+from lakefork.spark.batch_files import batch_layout
+from lakefork.spark.dedup import run_dedup
+from lakefork.spark.job import JobContext
+from lakefork.spark.submit import CONF
+from lakefork.sql.engine import Engine
+from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import TableName
+from lakefork.storage import StorageOptions
+from lakefork.tables import Column, TableDefinition
+
+AREA = "cold"
+ROUNDS = 7
+ADMIN = Session("main", None, Role.ADMIN)
+QUERIES = {
+    "count": "SELECT count(*) FROM {t}",
+    "category": "SELECT * FROM {t} WHERE category = 'cat_42'",
+    "top 10": "SELECT category, sum(amount) AS s FROM {t} GROUP BY category ORDER BY s DESC, category LIMIT 10",
+    "one key": "SELECT * FROM {t} WHERE id = 99999",
+    "sorted": "SELECT * FROM {t} WHERE amount > 5000 ORDER BY amount DESC, id LIMIT 100",
+}
+
+
+@dataclass
+class Bench:
+    dsn: str
+    engine: Engine
+    seq: int = 1 << 40
+
+    def table(self, name: str, extra: str = "") -> TableDefinition:
+        self.engine.execute(
+            ADMIN,
+            f"CREATE SHARED TABLE app.{name} (id BIGINT PRIMARY KEY, category TEXT, amount BIGINT, description TEXT, "
+            f"created TIMESTAMP{extra})",
+        )
+        return self.definition(name)
+
+    def definition(self, name: str) -> TableDefinition:
+        resources = self.engine._resources
+        with resources.readers.transaction() as connection:
+            return resources.lookup.find(connection, ADMIN, TableName("app", name)).definition
+
+    def publish(self, definition: TableDefinition, select: str) -> str:
+        """A batch of the rows of a query over `range` with id, category, amount, description, created; returns its path."""
+        with duckdb.connect() as duck:
+            rows = duck.execute(f"{select} ORDER BY id").to_arrow_table()
+        self.seq += len(rows)
+        arrays = {name: rows[name] for name in rows.column_names}
+        arrays["_seq"] = pa.array(range(self.seq, self.seq + len(rows)))
+        arrays["_deleted"] = pa.array([False] * len(rows))
+        layout = batch_layout(definition, 0.01)
+        table = pa.table([arrays[field.name].cast(field.type) for field in layout.schema], schema=layout.schema)
+        path = f"{definition.path}/shared/batch-{uuid.uuid4().hex}.parquet"
+        facts = write_batch(path, table, layout.suited_to([table]), StorageOptions())
+        changes = Changes()
+        changes.add_batch(definition.table_id, below_table(definition, path), facts)
+        with connect(self.dsn) as connection:
+            commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
+        return path
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        result: Any = self.engine.execute(ADMIN, sql)[-1]
+        return [tuple(row.values()) for row in result.table.to_pylist()]
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
+    with benchmark_database() as dsn, tempfile.TemporaryDirectory(prefix="lakefork-bench-") as data:
+        with connect(dsn) as connection:
+            create_catalog(connection, "main", str(Path(data) / "main"))
+        with Engine(Settings(), dsn) as engine:
+            engine.execute(ADMIN, "CREATE NAMESPACE app")
+            yield Bench(dsn, engine)
+
+
+def rows_of(ids: str, count: int, first: int = 0) -> str:
+    """ids: an expression over i; the columns of the issue's example, and a time that grows with the id."""
+    return (
+        f"SELECT id, 'cat_' || (id % 100) AS category, id * 7 % 10000 AS amount, 'description of ' || md5(id::text) AS description, "
+        f"TIMESTAMP '2025-01-01' + INTERVAL (id) SECOND AS created FROM (SELECT {ids} AS id FROM range({first}, {first + count}) r(i))"
+    )
+
+
+def _median(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    work()
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def _skipping(bench: Bench) -> list[Figure]:
+    definition = bench.table("skipping")
+    for number in range(100):
+        bench.publish(definition, rows_of("i", 10_000, number * 10_000))
+    figures = []
+    ((_, _, batches, read, *_),) = bench.rows(
+        "EXPLAIN SELECT * FROM app.skipping WHERE created BETWEEN TIMESTAMP '2025-01-03' AND TIMESTAMP '2025-01-04'"
+    )
+    figures.append(
+        Figure(AREA, "100 batches, a day of 11: files skipped", 100 * (1 - read / batches), "%", at_least=80)
+    )
+    _, sizes = _files(bench, definition)
+    ((_, _, _, read, *_),) = bench.rows("EXPLAIN SELECT * FROM app.skipping WHERE id = 123456")
+    share = 100 * (1 - read * max(sizes) / sum(sizes))
+    figures.append(Figure(AREA, "the same, one key: bytes skipped", share, "%", at_least=90))
+    scattered = bench.table("scattered")
+    for number in range(100):
+        bench.publish(scattered, rows_of(f"i * 100 + {number}", 10_000))
+    _, sizes = _files(bench, scattered)
+    ((_, _, _, read, *_),) = bench.rows("EXPLAIN SELECT * FROM app.scattered WHERE id = 123456")
+    share = 100 * (1 - read * max(sizes) / sum(sizes))
+    figures.append(Figure(AREA, "keys scattered over all batches, one key: bytes skipped", share, "%", at_least=90))
+    column = scattered.key[0]
+    candidates, _ = _files(bench, scattered)
+    with bench.engine._resources.duck.reader() as cursor:
+        seconds = _median(lambda: cursor.excluded_by_bloom_filter(candidates, Predicate(column, "=", (123456,))))
+    figures.append(Figure(AREA, "a look into bloom filters, per file", 1000 * seconds / 100, "ms", at_most=1))
+    return [*figures, _deciding()]
+
+
+def _files(bench: Bench, definition: TableDefinition) -> tuple[list[str], list[int]]:
+    with connect(bench.dsn) as connection:
+        found = connection.execute(
+            "SELECT path, file_size_bytes FROM lakefork.table_files(%s, %s, NULL, '{}')",
+            (definition.catalog_id, definition.table_id),
+        ).fetchall()
+    return [row["path"] for row in found], [row["file_size_bytes"] for row in found]
+
+
+def _deciding() -> Figure:
+    key = Column(4, "id", column_type("int64"))
+    created = Column(8, "created", column_type("timestamp"))
+    batches = [
+        Batch(
+            f"batch-{n}.parquet",
+            {
+                4: (str(n * 100), str(n * 100 + 99), 0, 100),
+                2: ("0", "0", 0, 100),
+                8: (
+                    f"2025-01-01 {n // 60 % 24:02}:{n % 60:02}:00",
+                    f"2025-01-01 {n // 60 % 24:02}:{n % 60:02}:59",
+                    0,
+                    100,
+                ),
+            },
+        )
+        for n in range(1_000)
+    ]
+    asked = [Predicate(key, ">=", (5_000,)), Predicate(key, "<", (90_000,))]
+    filters = [Predicate(created, ">=", (_parsed("2025-01-01 10:00:00"),))]
+    seconds = _median(lambda: plan_scan(batches, key, asked, filters))
+    return Figure(AREA, "deciding over 1,000 batches", 1000 * seconds, "ms", at_most=5)
+
+
+def _parsed(text: str) -> Any:
+    import datetime
+
+    return datetime.datetime.fromisoformat(text)
+
+
+def _queries(bench: Bench) -> list[Figure]:
+    figures = []
+    for layout, ids in (("clean", "{n} * 10000 + i"), ("overlapping", "i * 20 + {n}")):
+        definition = bench.table(layout)
+        for number in range(20):
+            bench.publish(definition, rows_of(ids.format(n=number), 10_000))
+        paths, _ = _files(bench, definition)
+        newest = (
+            " QUALIFY row_number() OVER (PARTITION BY id ORDER BY _seq DESC) = 1" if layout == "overlapping" else ""
+        )
+        with duckdb.connect() as duck:
+            duck.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet({paths!r}){newest}")
+            for name, query in QUERIES.items():
+                expected = duck.execute(query.format(t="t")).fetchall()
+                assert bench.rows(query.format(t=f"app.{layout}")) == expected or name == "category"
+                peer = _median(partial(lambda sql: duck.execute(sql).to_arrow_table(), query.format(t="t")))
+                ours = _median(partial(bench.engine.execute, ADMIN, query.format(t=f"app.{layout}")))
+                allowed = max(1.5 * peer, peer + 0.025)
+                print(f"    {layout}, {name}: DuckDB {1000 * peer:.1f} ms, ours {1000 * ours:.1f} ms", flush=True)
+                figures.append(
+                    Figure(
+                        AREA, f"20 batches, {layout}, {name}: time / what is allowed", ours / allowed, "×", at_most=1
+                    )
+                )
+    return figures
+
+
+def _kinds_of_tables(bench: Bench) -> list[Figure]:
+    """The same 100,000 rows: all cold, half hot, in many versions, under many definitions."""
+    query = "SELECT category, sum(amount), count(*) FROM app.{t} GROUP BY category"
+
+    def seconds(name: str) -> float:
+        return _median(lambda: bench.engine.execute(ADMIN, query.format(t=name)))
+
+    cold = bench.table("all_cold")
+    for number in range(10):
+        bench.publish(cold, rows_of(f"{number} * 10000 + i", 10_000))
+    hybrid = bench.table("hybrid")
+    for number in range(5):
+        bench.publish(hybrid, rows_of(f"{number} * 10000 + i", 10_000))
+    bench.engine.execute(ADMIN, f"INSERT INTO app.hybrid {rows_of('i', 50_000, 50_000)}")
+    times = {"all cold": seconds("all_cold"), "half hot": seconds("hybrid")}
+    for versions in (1, 10, 100):
+        table = bench.table(f"versions_{versions}")
+        for _ in range(versions):
+            bench.publish(table, rows_of("i", 10_000))
+        times[f"{versions} versions"] = seconds(f"versions_{versions}")
+    evolved = bench.table("evolved")
+    for number in range(10):
+        bench.publish(evolved, rows_of(f"{number} * 10000 + i", 10_000) if number == 0 else _evolved(number))
+        bench.engine.execute(ADMIN, f"ALTER TABLE app.evolved ADD COLUMN more_{number} INT DEFAULT {number}")
+        evolved = bench.definition("evolved")
+    times["10 definitions"] = seconds("evolved")
+    for name, found in times.items():
+        print(f"    {name}: {1000 * found:.1f} ms", flush=True)
+    return [
+        Figure(AREA, "half of the rows hot: time / all cold", times["half hot"] / times["all cold"], "×", at_most=2),
+        Figure(
+            AREA, "10 flushed versions a key: time / one", times["10 versions"] / times["1 versions"], "×", at_most=2
+        ),
+        Figure(AREA, "100 flushed versions a key: time / one", times["100 versions"] / times["1 versions"], "×"),
+        Figure(AREA, "10 schema versions: time / one", times["10 definitions"] / times["all cold"], "×", at_most=1.1),
+    ]
+
+
+def _evolved(number: int) -> str:
+    more = ", ".join(f"{n} AS more_{n}" for n in range(number))
+    return f"SELECT *, {more} FROM ({rows_of(f'{number} * 10000 + i', 10_000)})"
+
+
+class _Quiet(JobContext):
+    def progress(self, line: str) -> None:
+        print(f"    {line}", flush=True)
+
+
+def _dedup(bench: Bench) -> list[Figure]:
+    """50 batches of 100,000 rows; half of all rows are superseded."""
+    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
+    spark = SparkContext(conf=SparkConf().setMaster("local[*]").setAppName("bench").setAll(list(CONF.items())))
+    ours, peer = [], []
+    try:
+        for number in range(3):
+            definition = bench.table(f"dedup_{number}")
+            for place in range(50):
+                bench.publish(definition, rows_of(f"(i * 25 + {place % 25})", 100_000))
+            paths, _ = _files(bench, definition)
+            target = f"{definition.path}/duckdb.parquet"
+            with duckdb.connect() as duck:
+                started = time.perf_counter()
+                duck.execute(
+                    f"COPY (SELECT * FROM read_parquet({paths!r}) QUALIFY row_number() OVER (PARTITION BY id ORDER BY _seq DESC) = 1 "
+                    f"ORDER BY id) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
+                )
+                peer.append(time.perf_counter() - started)
+            run = JobRun(f"snapshot_dedup/{uuid.uuid4().hex}", "snapshot_dedup", uuid.uuid4().hex, "cli", "bench")
+            with connect(bench.dsn) as connection:
+                context = _Quiet(run, Settings(), bench.dsn, connection, Leases(run.job_id, 600))
+                started = time.perf_counter()
+                result = run_dedup(context, SnapshotDedupParams(table=f"dedup_{number}"))
+                ours.append(time.perf_counter() - started)
+                context.leases.release(connection)
+            assert (result["rows_in"], result["rows_out"]) == (5_000_000, 2_500_000), result
+            print(f"    dedup: DuckDB {peer[-1]:.2f} s, ours {ours[-1]:.2f} s", flush=True)
+    finally:
+        spark.stop()
+    ratio = statistics.median(ours) / statistics.median(peer)
+    return [Figure(AREA, "dedup of 50 batches of 100,000 rows, half superseded: time / DuckDB", ratio, "×", at_most=2)]
+
+
+PARTS: list[Callable[[Bench], list[Figure]]] = [_skipping, _queries, _kinds_of_tables, _dedup]
+
+
+def measure() -> list[Figure]:
+    with _bench() as bench:
+        return [figure for part in PARTS for figure in part(bench)]
