@@ -28,6 +28,12 @@ def versions_query(
     return " UNION ALL ".join(parts)
 
 
+def defaults_query(columns: Iterable[Column]) -> str:
+    """What rows have in columns that were added after them, as Arrow can read it; one row."""
+    values = (f"{_initial_default(column)}::{column.type.readable} AS {hot_column(column)}" for column in columns)
+    return f"SELECT {', '.join(values)}"
+
+
 def middle_key_query(
     definition: TableDefinition,
     hots: Iterable[HotTable],
@@ -81,7 +87,11 @@ def _between(
 def _value(under: TableDefinition, column: Column) -> str:
     """A column's value in rows that were written under another definition."""
     if column.column_id not in under.by_id:
-        default = "NULL" if column.initial_default is None else quoted(column.initial_default)
-        return f"{default}::{column.type.postgres}"
+        return _initial_default(column)
     name = hot_column(column)
     return name if under.by_id[column.column_id].type == column.type else f"{name}::{column.type.postgres}"
+
+
+def _initial_default(column: Column) -> str:
+    default = "NULL" if column.initial_default is None else quoted(column.initial_default)
+    return f"{default}::{column.type.postgres}"
