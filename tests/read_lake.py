@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from flush_lake import FlushLake
+from lakefork.catalog.connection import connect
 from lakefork.spark.read import read_table
 
 
@@ -19,6 +20,13 @@ class ReadLake:
 
     def flush(self, **params: Any) -> dict[str, Any]:
         return self.flush_lake.flush(**params)
+
+    def flush_and_trim(self) -> None:
+        """All that is hot is published, and gone."""
+        self.flush()
+        for (name,) in self.flush_lake.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'hot'"):
+            with connect(self.flush_lake.lake.dsn) as connection:
+                connection.execute(f"TRUNCATE hot.{name}")
 
     def table(self, name: str, **options: Any) -> DataFrame:
         lake = self.flush_lake.lake

@@ -2,12 +2,23 @@
 
 import datetime
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from flush_lake import FlushLake
+from lakefork.catalog.catalogs import create_catalog
+from lakefork.catalog.connection import connect
+from lakefork.errors import InvalidInputError, LimitError, NotFoundError, SetupError
+from lakefork.settings import Settings, SparkSettings, StorageSettings
+from lakefork.spark import flush, read
+from lakefork.sql.engine import Engine
 from read_lake import ReadLake, rows_of
+from sql_lake import SqlLake
 from sql_values import VALUES, same
 
 
@@ -38,8 +49,7 @@ def test_hot_cold_and_both(read_lake: ReadLake) -> None:
         "UPDATE app.t SET v = 'bb' WHERE id = 2; DELETE FROM app.t WHERE id = 1; INSERT INTO app.t VALUES (5, 'e')"
     )
     assert [row["v"] for row in read_lake.check("app.t")] == ["bb", "c", "d", "e"]
-    read_lake.flush()
-    read_lake.flush(table="nothing")
+    read_lake.flush_and_trim()
     assert [row["v"] for row in read_lake.check("app.t")] == ["bb", "c", "d", "e"]
     read_lake.run("INSERT INTO app.t VALUES (1, 'again')")
     assert len(read_lake.check("app.t")) == 5
@@ -85,10 +95,7 @@ def test_every_type(read_lake: ReadLake, state: str, monkeypatch: pytest.MonkeyP
     for number, row in enumerate([*rows, [None] * len(VALUES)]):
         read_lake.run(f"INSERT INTO app.t VALUES (?, {', '.join('?' for _ in row)})", number, *row)
     if state != "hot":
-        read_lake.flush()
-        read_lake.run("CREATE SHARED TABLE app.u (id INT PRIMARY KEY); INSERT INTO app.u VALUES (1)")
-        read_lake.flush()
-        assert read_lake.flush_lake.hot_rows() == 1
+        read_lake.flush_and_trim()
     if state == "by pyarrow":
         monkeypatch.setattr("lakefork.spark.read_batches.BatchReader._is_as_defined", lambda *_: False)
     found = sorted(read_lake.table("app.t").toArrow().to_pylist(), key=lambda row: row["id"])
@@ -145,7 +152,7 @@ def test_old_files_under_new_definitions(read_lake: ReadLake) -> None:
     for condition in (
         "a = 1",
         "y = 7",
-        "b is null",
+        "b = 'b'",
         "b like 'it%'",
         "e > 1",
         "d = 1.5",
@@ -173,8 +180,7 @@ def test_a_name_that_meant_another_column_is_not_used_to_skip_row_groups(read_la
         "ALTER TABLE app.t DROP COLUMN v; ALTER TABLE app.t ADD COLUMN v INT DEFAULT 7; ALTER TABLE app.t RENAME COLUMN w TO x"
     )
     read_lake.run("INSERT INTO app.t (id, v, x) VALUES (3, 100, 7)")
-    read_lake.flush()
-    read_lake.flush(table="nothing")
+    read_lake.flush_and_trim()
     assert [row["id"] for row in rows_of(read_lake.table("app.t").where("v = 7"))] == [1, 2]
     assert [row["id"] for row in rows_of(read_lake.table("app.t").where("v = 100"))] == [3]
     by_x = read_lake.table("app.t").where("x = 6")
@@ -187,9 +193,6 @@ def test_a_file_that_was_published_after_an_alter(read_lake: ReadLake, monkeypat
     """A flush reads, the table is altered, the flush publishes: only the file knows what is in it."""
     read_lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY, a INT, b INT)")
     read_lake.run("INSERT INTO app.t VALUES (1, 10, 20)")
-    real = read_lake_publish = None
-    from lakefork.spark import flush
-
     real = flush.publish_all
 
     def late(*arguments: Any, **named: Any) -> Any:
@@ -199,7 +202,6 @@ def test_a_file_that_was_published_after_an_alter(read_lake: ReadLake, monkeypat
         )
         return real(*arguments, **named)
 
-    assert read_lake_publish is None
     with monkeypatch.context() as patched:
         patched.setattr(flush, "publish_all", late)
         read_lake.flush()
@@ -208,3 +210,214 @@ def test_a_file_that_was_published_after_an_alter(read_lake: ReadLake, monkeypat
     found = {row["id"]: row for row in read_lake.check("app.t")}
     assert (found[1]["a"], found[1]["b"], found[1]["c"]) == (20, 10, 5)
     assert [row["id"] for row in rows_of(read_lake.table("app.t").where("a = 20 and c = 5"))] == [1]
+
+
+def numbers(read_lake: ReadLake, kind: str = "SHARED", *, rows: int = 40) -> None:
+    """A table of several batches whose keys do not overlap, without hot rows."""
+    read_lake.run(f"CREATE NAMESPACE app; CREATE {kind} TABLE app.t (id BIGINT PRIMARY KEY, v INT, w TEXT)")
+    for first in range(0, rows, 10):
+        for user in ("ada", "bob") if kind == "USER" else (None,):
+            read_lake.run(f"INSERT INTO app.t SELECT i, i % 7, 'w' FROM range({first}, {first + 10}) r(i)", user=user)
+        read_lake.flush_and_trim()
+
+
+@pytest.mark.parametrize("kind", ["USER", "SHARED"])
+def test_batches_without_common_keys_are_read_as_they_are(read_lake: ReadLake, kind: str) -> None:
+    numbers(read_lake, kind)
+    frame = read_lake.table("app.t")
+    plan = plan_of(frame)
+    assert plan.count("FileScan parquet") == 1
+    assert not any(
+        word in plan for word in ("Window", "Filter (", "Join", "Exchange", "Union", "LocalTableScan", "Range")
+    )
+    assert "_deleted" not in columns_read(frame)[0], "the catalog knows it"
+    read_lake.check("app.t", ["ada", "bob"] if kind == "USER" else None)
+    filtered = frame.where("v = 3 and w is not null").select("id")
+    assert columns_read(filtered) == ["id:bigint,v:int,w:string"]
+    assert "EqualTo(v,3)" in pushed(filtered)[0]
+    assert columns_read(frame.select("v")) == ["v:int"]
+
+
+def test_hot_rows_over_such_batches_need_no_window(read_lake: ReadLake) -> None:
+    numbers(read_lake)
+    read_lake.run(
+        "UPDATE app.t SET v = 3 WHERE id = 5; DELETE FROM app.t WHERE id = 3; INSERT INTO app.t VALUES (1000, 3, 'x')"
+    )
+    frame = read_lake.table("app.t")
+    assert "BroadcastHashJoin" in plan_of(frame) and "Window" not in plan_of(frame)
+    read_lake.check("app.t")
+    filtered = frame.where("v = 3")
+    assert "EqualTo(v,3)" in pushed(filtered)[0], "the newest cold version is the only one"
+    expected = read_lake.flush_lake.lake.rows("SELECT id FROM app.t WHERE v = 3 ORDER BY id")
+    assert sorted((row.id,) for row in filtered.collect()) == expected
+
+
+def test_contested_batches_are_looked_at_together_and_others_are_not(read_lake: ReadLake) -> None:
+    numbers(read_lake)
+    read_lake.run("UPDATE app.t SET v = 100 WHERE id = 5; DELETE FROM app.t WHERE id = 3")
+    read_lake.flush_and_trim()
+    frame = read_lake.table("app.t")
+    plan = plan_of(frame)
+    assert "Window" in plan and plan.count("FileScan parquet") == 2
+    read_lake.check("app.t")
+    assert frame.where("id = 5 and v = 5").count() == 0, "the old version stays superseded"
+    by_value, by_key = pushed(frame.where("v = 5")), pushed(frame.where("id = 5"))
+    assert sorted("EqualTo(v,5)" in filters for filters in by_value) == [False, True]
+    assert all("EqualTo(id,5)" in filters for filters in by_key)
+
+
+def test_tombstones_in_batches_are_hidden(read_lake: ReadLake) -> None:
+    read_lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v INT)")
+    read_lake.run("INSERT INTO app.t VALUES (1, 1), (2, 2); DELETE FROM app.t WHERE id = 1")
+    read_lake.flush_and_trim()
+    frame = read_lake.table("app.t")
+    assert "Window" not in plan_of(frame) and "_deleted" in columns_read(frame)[0]
+    assert [row["id"] for row in read_lake.check("app.t")] == [2]
+    assert read_lake.table("app.t").where("_deleted").count() == 0
+
+
+def test_what_snapshots_said(read_lake: ReadLake) -> None:
+    read_lake.run("CREATE NAMESPACE app")
+    nothing = read_lake.newest_snapshot()
+    read_lake.run("CREATE SHARED TABLE app.t (id INT PRIMARY KEY, v INT); INSERT INTO app.t VALUES (1, 1), (2, 2)")
+    empty = read_lake.newest_snapshot()
+    before = datetime.datetime.now(datetime.UTC)
+    first = read_lake.flush()["snapshot_id"]
+    between = datetime.datetime.now(datetime.UTC)
+    read_lake.run(
+        "UPDATE app.t SET v = 20 WHERE id = 2; ALTER TABLE app.t RENAME COLUMN v TO w; ALTER TABLE app.t ADD COLUMN x INT DEFAULT 9"
+    )
+    altered = read_lake.newest_snapshot()
+    second = read_lake.flush()["snapshot_id"]
+    read_lake.run("INSERT INTO app.t VALUES (3, 3, 3)")
+    assert read_lake.check_at("app.t", empty, empty) == []
+    assert rows_of(read_lake.table("app.t", as_of=before)) == []
+    assert [row["v"] for row in read_lake.check_at("app.t", first, first)] == [1, 2]
+    assert [row["v"] for row in read_lake.check_at("app.t", between, first)] == [1, 2]
+    assert [row["w"] for row in read_lake.check_at("app.t", altered, altered)] == [1, 2]
+    assert [row["w"] for row in read_lake.check_at("app.t", second, second)] == [1, 20], (
+        "hot rows belong to the present"
+    )
+    for as_of, message in (
+        (nothing, f"there is no table app.t in catalog 'main' at snapshot {nothing}"),
+        (10**9, "there is no snapshot 1000000000, or it is not retained any more"),
+        (10**30, "there is no snapshot 1"),
+        (datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), "there is no snapshot at or before 2000-01-01"),
+    ):
+        with pytest.raises(NotFoundError, match=message):
+            read_lake.table("app.t", as_of=as_of)
+    with pytest.raises(InvalidInputError, match="needs a time zone"):
+        read_lake.table("app.t", as_of=datetime.datetime(2026, 1, 1))
+    read_lake.flush_lake.sql("DELETE FROM ducklake_snapshot WHERE snapshot_id = %s RETURNING 1", first)
+    with pytest.raises(NotFoundError, match="not retained"):
+        read_lake.table("app.t", as_of=first)
+
+
+def test_what_cannot_be_read_is_refused_in_one_sentence(read_lake: ReadLake) -> None:
+    read_lake.run(
+        "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY); CREATE STREAM TABLE app.s (id INT) WITH (retention = '10s')"
+    )
+    for kind, match, name, options in (
+        (NotFoundError, "there is no catalog 'other'", "app.t", {"catalog": "other"}),
+        (NotFoundError, "there is no table app.x in catalog 'main'", "app.x", {}),
+        (NotFoundError, "there is no table other.t in catalog 'main'", "other.t", {}),
+        (InvalidInputError, "needs a namespace", "t", {}),
+        (InvalidInputError, "SHARED table, whose rows belong to no user", "app.t", {"user": "ada"}),
+        (InvalidInputError, "STREAM table", "app.s", {}),
+        (SetupError, "LAKEFORK_DSN", "app.t", {"dsn": ""}),
+    ):
+        with pytest.raises(kind, match=match) as caught:
+            read_lake.table(name, **options)
+        assert "\n" not in str(caught.value)
+
+
+def test_more_hot_rows_than_the_driver_may_hold_are_refused(read_lake: ReadLake) -> None:
+    read_lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY, v TEXT)")
+    read_lake.run("INSERT INTO app.t SELECT i, repeat('x', 1000) FROM range(0, 2000) r(i)")
+    small = read_lake.flush_lake.settings.model_copy(update={"spark": SparkSettings(hot_read_mb=1)})
+    with pytest.raises(LimitError, match=r"hot rows of app\.t need more than 1 MB: flush .* spark\.hot_read_mb"):
+        read_lake.table("app.t", settings=small)
+    assert read_lake.table("app.t").count() == 2000
+    read_lake.flush_and_trim()
+    assert read_lake.table("app.t", settings=small).count() == 2000
+
+
+def test_a_frame_is_as_of_the_call_whatever_happens_later(read_lake: ReadLake) -> None:
+    read_lake.run(
+        "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY, v INT); INSERT INTO app.t VALUES (1, 1)"
+    )
+    read_lake.flush()
+    read_lake.run("INSERT INTO app.t VALUES (2, 2)")
+    frame = read_lake.table("app.t")
+    before = rows_of(frame)
+    read_lake.run("UPDATE app.t SET v = 0; INSERT INTO app.t VALUES (3, 3); ALTER TABLE app.t DROP COLUMN v")
+    read_lake.flush_and_trim()
+    assert rows_of(frame) == before
+    assert len(before) == 2
+
+
+def test_a_flush_between_the_catalog_and_the_hot_rows_changes_nothing(
+    read_lake: ReadLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id INT PRIMARY KEY, v INT)")
+    read_lake.run("INSERT INTO app.t VALUES (1, 1), (2, 2)", user="ada")
+    read_lake.flush()
+    read_lake.run("UPDATE app.t SET v = 20 WHERE id = 2; INSERT INTO app.t VALUES (3, 3)", user="ada")
+    real = read.find_table_to_read
+
+    def then_flush(*arguments: Any) -> Any:
+        found = real(*arguments)
+        read_lake.flush()
+        read_lake.run("UPDATE app.t SET v = -1", user="ada")
+        read_lake.flush()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "find_table_to_read", then_flush)
+        frame = read_lake.table("app.t")
+    assert [(row["id"], row["v"]) for row in rows_of(frame)] == [(1, 1), (2, 20), (3, 3)]
+    read_lake.check("app.t", ["ada"])
+
+
+def test_the_session_of_the_caller_stays_as_it_is(read_lake: ReadLake) -> None:
+    numbers(read_lake, rows=10)
+    session = read_lake.session
+    frame = read_lake.table("app.t")
+    assert frame.sparkSession is session
+    assert session.conf.get("spark.sql.parquet.fieldId.read.enabled") == "false"
+    frame.createOrReplaceTempView("numbers")
+    assert session.sql("SELECT count(*) AS n FROM numbers WHERE id > 4").collect()[0].n == 5
+    session.catalog.dropTempView("numbers")
+    assert all(not field.metadata for field in frame.schema)
+
+
+def test_paths_are_taken_as_they_are(
+    dsn: str, tmp_path: Path, session: SparkSession, make_settings: Callable[..., Settings]
+) -> None:
+    with connect(dsn) as connection:
+        catalog = create_catalog(connection, "main", str(tmp_path / "{a,b} [x]* k=v %41 #?"))
+    settings = make_settings()
+    with Engine(settings, dsn) as engine:
+        read_lake = ReadLake(FlushLake(SqlLake(engine, dsn, catalog), settings, tmp_path / "expectations"), session)
+        numbers(read_lake, "USER", rows=10)
+        found = [(row["_user_id"], row["id"]) for row in rows_of(read_lake.table("app.t"))]
+        assert sorted(found) == [(user, key) for user in ("ada", "bob") for key in range(10)]
+        print("SQL", len(read_lake._by_sql("app.t", "ada")))
+
+
+def test_a_table_on_s3(
+    dsn: str, s3: str, session: SparkSession, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    boto3.client("s3", endpoint_url=s3, region_name="us-east-1").create_bucket(Bucket="lake")
+    with connect(dsn) as connection:
+        catalog = create_catalog(connection, "main", "s3://lake/main")
+    settings = make_settings(storage=StorageSettings(s3_endpoint=s3, s3_region="us-east-1"))
+    with Engine(settings, dsn) as engine:
+        read_lake = ReadLake(FlushLake(SqlLake(engine, dsn, catalog), settings, tmp_path / "expectations"), session)
+        numbers(read_lake, "USER", rows=20)
+        read_lake.run("ALTER TABLE app.t RENAME COLUMN v TO u; ALTER TABLE app.t ADD COLUMN t TIME DEFAULT '01:00:00'")
+        read_lake.run("ALTER TABLE app.t DROP COLUMN t; ALTER TABLE app.t ADD COLUMN x DECIMAL(5, 2) DEFAULT 1.25")
+        read_lake.run("UPDATE app.t SET u = 50 WHERE id = 5", user="ada")
+        read_lake.check("app.t", ["ada", "bob"])
+        read_lake.flush_and_trim()
+        assert len(read_lake.check("app.t", ["ada", "bob"])) == 40

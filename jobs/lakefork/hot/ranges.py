@@ -1,10 +1,11 @@
 """What a flush reads of hot tables: versions of some users or of a range of keys, under the definition of now."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from lakefork.column_types import TEXT
+from lakefork.column_types import TEXT, ColumnType
 from lakefork.hot.tables import HotTable, hot_column
-from lakefork.predicates import postgres_array, quoted
+from lakefork.predicates import postgres_array, postgres_literal, quoted
 from lakefork.tables import USER_ID, Column, TableDefinition
 
 
@@ -93,5 +94,18 @@ def _value(under: TableDefinition, column: Column) -> str:
 
 
 def _initial_default(column: Column) -> str:
-    default = "NULL" if column.initial_default is None else quoted(column.initial_default)
-    return f"{default}::{column.type.postgres}"
+    text, kind = column.initial_default, column.type
+    if text is None:
+        return f"NULL::{kind.postgres}"
+    if kind.element:
+        return postgres_array(_duckdb_value(text, kind), kind.element)
+    return postgres_literal(_duckdb_value(text, kind) if kind.name == "blob" else text, kind)
+
+
+def _duckdb_value(text: str, kind: ColumnType) -> Any:
+    """Defaults are kept as DuckDB writes them; of arrays and bytes Postgres would not understand that."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        row = connection.execute(f"SELECT CAST(CAST(? AS VARCHAR) AS {kind.duckdb})", [text]).fetchone()
+        return row[0] if row else None
