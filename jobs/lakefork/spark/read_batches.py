@@ -5,6 +5,7 @@ In the frames a column is called c<column_id>, because names of now may have mea
 
 import datetime
 import functools
+import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,8 @@ from lakefork.spark.read_types import literal, microseconds, plain, plain_type, 
 from lakefork.storage import StorageOptions, open_path
 from lakefork.tables import Column, TableDefinition
 
-# __globPaths__: a path is a path, whatever characters are in it.
-READ_OPTIONS = {"datetimeRebaseMode": "CORRECTED", "__globPaths__": "false"}
+# Spark reads S3 only with jars that are not part of it, and takes paths with these characters for patterns.
+NOT_FOR_SPARK = re.compile(r"^s3://|[]\[{}*?\\]")
 READER_SETTINGS = ("spark.sql.files.", "spark.sql.parquet.")
 PATHS_PER_TASK = 20
 
@@ -65,7 +66,7 @@ class BatchReader:
     def _written_under(self, batch: BatchFile) -> TableDefinition | None:
         """None: only the file itself can tell, or Spark cannot open it."""
         before = [one for one in self.table.history if one.definition_snapshot <= batch.published]
-        if batch.path.startswith("s3://") or not before or not self._is_as_defined(batch, before[-1]):
+        if NOT_FOR_SPARK.search(batch.path) or not before or not self._is_as_defined(batch, before[-1]):
             return None
         return before[-1]
 
@@ -116,7 +117,7 @@ class BatchReader:
     ) -> DataFrame:
         schema = StructType([_struct_field(one) for one in written if one])
         files = [f"file:{path}" for path in paths]
-        frame = self._by_field_id.read.schema(schema).options(**READ_OPTIONS).parquet(*files)
+        frame = self._by_field_id.read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(*files)
         found = frame.select(*(self._value(*pair) for pair in zip(columns, written, strict=True)))
         return _nothing(self.spark, columns).union(found)  # a frame of the caller's session
 
