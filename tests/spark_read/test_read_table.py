@@ -116,6 +116,31 @@ def test_every_type(read_lake: ReadLake, state: str, monkeypatch: pytest.MonkeyP
     }  # fmt: skip
 
 
+def test_moments_do_not_depend_on_the_zone_of_the_session(read_lake: ReadLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_lake.run(
+        "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY, a TIMESTAMP, b TIMESTAMP WITH TIME ZONE)"
+    )
+    read_lake.run("INSERT INTO app.t VALUES (1, '2026-07-01 12:00:00', '2026-07-01 12:00:00+00')")
+    session = read_lake.session
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for state in ("hot", "cold", "by pyarrow"):
+            if state == "cold":
+                read_lake.run(
+                    "ALTER TABLE app.t ADD COLUMN c TIMESTAMP WITH TIME ZONE DEFAULT '2026-07-01 12:00:00+00'"
+                )
+                read_lake.run("ALTER TABLE app.t ADD COLUMN d TIMESTAMP DEFAULT '2026-07-01 12:00:00'")
+                read_lake.flush_and_trim()
+            if state == "by pyarrow":
+                monkeypatch.setattr("lakefork.spark.read_batches.BatchReader._is_as_defined", lambda *_: False)
+            (row,) = read_lake.table("app.t").toArrow().to_pylist()
+            noon = datetime.datetime(2026, 7, 1, 12)
+            assert (row["a"], row["b"]) == (noon, noon.replace(tzinfo=datetime.UTC)), state
+            assert (row.get("d", noon), row.get("c", row["b"])) == (row["a"], row["b"]), state
+    finally:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 STEPS = [
     "ALTER TABLE app.t RENAME COLUMN a TO z; ALTER TABLE app.t ADD COLUMN a BIGINT DEFAULT 7",
     "ALTER TABLE app.t DROP COLUMN b; ALTER TABLE app.t ADD COLUMN b TEXT DEFAULT 'it''s \\ new'; "

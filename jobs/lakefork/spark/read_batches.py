@@ -7,6 +7,7 @@ import datetime
 import functools
 import re
 import uuid
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,28 +53,34 @@ class BatchReader:
 
     def frames(self, batches: Iterable[BatchFile], columns: Sequence[Column]) -> list[DataFrame]:
         """Frames with these columns that together have the rows of the batches."""
-        known: defaultdict[tuple[Written | None, ...], list[str]] = defaultdict(list)
-        others: list[str] = []
+        by_definition: defaultdict[int | None, list[str]] = defaultdict(list)
         for batch in batches:
-            under = self._written_under(batch)
-            if under is None:
-                others.append(batch.path)
-            else:
-                known[self._written(under, columns)].append(batch.path)
+            by_definition[self._written_under(batch)].append(batch.path)
+        others = by_definition.pop(None, [])
+        known: defaultdict[tuple[Written | None, ...], list[str]] = defaultdict(list)
+        for place, paths in by_definition.items():
+            known[self._written(self.table.history[place or 0], columns)] += paths
         frames = [self._by_spark(columns, written, paths) for written, paths in known.items()]
         return frames + ([self._by_arrow(columns, others)] if others else [])
 
-    def _written_under(self, batch: BatchFile) -> TableDefinition | None:
-        """None: only the file itself can tell, or Spark cannot open it."""
-        before = [one for one in self.table.history if one.definition_snapshot <= batch.published]
-        if NOT_FOR_SPARK.search(batch.path) or not before or not self._is_as_defined(batch, before[-1]):
+    def _written_under(self, batch: BatchFile) -> int | None:
+        """A definition's place in the history; None: only the file itself can tell, or Spark cannot open it."""
+        place = bisect_right(self.table.history, batch.published, key=lambda one: one.definition_snapshot) - 1
+        if place < 0 or NOT_FOR_SPARK.search(batch.path) or not self._is_as_defined(batch, place):
             return None
-        return before[-1]
+        return place
 
-    def _is_as_defined(self, batch: BatchFile, under: TableDefinition) -> bool:
+    def _is_as_defined(self, batch: BatchFile, place: int) -> bool:
         """A flush may publish after an ALTER what it read before, and old definitions may have expired."""
-        flat = {column.column_id for column in under.columns + under.system_columns if not column.type.element}
-        return batch.column_ids == flat and under.definition_snapshot not in self._doubtful
+        return batch.column_ids == self._flat_ids[place] and place not in self._doubtful
+
+    @functools.cached_property
+    def _flat_ids(self) -> list[set[int]]:
+        """Of which columns there are statistics, by definition."""
+        return [
+            {column.column_id for column in under.columns + under.system_columns if not column.type.element}
+            for under in self.table.history
+        ]
 
     @functools.cached_property
     def _doubtful(self) -> frozenset[int]:
@@ -82,13 +89,13 @@ class BatchReader:
         """
         found = set()
         types: defaultdict[int, set[ColumnType]] = defaultdict(set)
-        for under in self.table.history:
+        for place, under in enumerate(self.table.history):
             for one in under.columns:
                 types[one.column_id].add(one.type)
                 if not all(_spark_widens(before, one.type) for before in types[one.column_id]):
-                    found.add(under.definition_snapshot)
+                    found.add(place)
                 if one.type.element and one.initial_default is not None:
-                    found.add(under.definition_snapshot)
+                    found.add(place)
         return frozenset(found)
 
     def _written(self, under: TableDefinition, columns: Sequence[Column]) -> tuple[Written | None, ...]:
