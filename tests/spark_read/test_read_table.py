@@ -263,6 +263,22 @@ def test_batches_without_common_keys_are_read_as_they_are(read_lake: ReadLake, k
     assert columns_read(frame.select("v")) == ["v:int"]
 
 
+@pytest.mark.parametrize("kind", ["USER", "SHARED"])
+def test_hot_rows_that_are_in_batches_are_not_read_again(read_lake: ReadLake, kind: str) -> None:
+    user = "ada" if kind == "USER" else None
+    numbers(read_lake, kind, rows=10)
+    read_lake.run("INSERT INTO app.t VALUES (20, 1, 'x'), (21, 1, 'x')", user=user)
+    read_lake.flush()
+    assert read_lake.flush_lake.hot_rows() == 2
+    assert not any(word in plan_of(read_lake.table("app.t")) for word in ("Join", "Union"))
+    read_lake.run("UPDATE app.t SET v = 2 WHERE id = 20", user=user)
+    assert "Join" in plan_of(read_lake.table("app.t"))
+    users = ["ada", "bob"] if kind == "USER" else None
+    rows = read_lake.check("app.t", users)
+    read_lake.flush_lake.sql("UPDATE lakefork.watermark SET cluster_id = 0 RETURNING 1")
+    assert read_lake.check("app.t", users) == rows, "a restored dump: all hot rows are read"
+
+
 def test_hot_rows_over_such_batches_need_no_window(read_lake: ReadLake) -> None:
     numbers(read_lake)
     read_lake.run(

@@ -15,8 +15,12 @@ def versions_query(
     users: Sequence[str] | None,
     low: Sequence[str] | None = None,
     high: Sequence[str] | None = None,
+    *,
+    waiting_only: bool = False,
 ) -> str:
-    """All versions, with the columns as the definition names them; low is included, high is not."""
+    """All versions, with the columns as the definition names them; low is included, high is not. waiting_only: without
+    those that are in batches already.
+    """
     system = ", ".join(column.name for column in definition.system_columns)
     parts = []
     for hot in hots:
@@ -24,7 +28,8 @@ def versions_query(
             f"{_value(hot.definition, column)}::{column.type.readable} AS {hot_column(column)}"
             for column in definition.columns
         )
-        conditions = " AND ".join([_of(hot, users), *_between(definition, hot, low, high)])
+        waiting = [_is_waiting(hot)] if waiting_only else []
+        conditions = " AND ".join([_of(hot, users), *_between(definition, hot, low, high), *waiting])
         parts.append(f"SELECT {values}, {system} FROM {hot.qualified} WHERE {conditions}")
     return " UNION ALL ".join(parts)
 
@@ -71,6 +76,18 @@ def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user
 def _of(hot: HotTable, users: Sequence[str] | None) -> str:
     mine = f"catalog_id = {hot.definition.catalog_id}"
     return mine if users is None else f"{mine} AND {USER_ID} = ANY ({postgres_array(users, TEXT)})"
+
+
+def _is_waiting(hot: HotTable) -> str:
+    """What trim would not remove: no watermark of this Postgres has seen it."""
+    definition = hot.definition
+    owner = USER_ID if definition.per_user else "''"
+    return (
+        f"NOT EXISTS (SELECT FROM lakefork.watermark w WHERE w.catalog_id = {definition.catalog_id} "
+        f"AND w.table_id = {definition.table_id} AND w.hot_snapshot = {definition.definition_snapshot} "
+        f'AND w.user_id COLLATE "C" = {owner} AND w.cluster_id = (SELECT lakefork.cluster_id()) '
+        "AND pg_visible_in_snapshot(_xid, w.seen::pg_snapshot))"
+    )
 
 
 def _between(

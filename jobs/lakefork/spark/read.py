@@ -1,6 +1,7 @@
 """Tables as Spark frames: what SELECT shows of hot rows and batches, or what the batches said at a snapshot."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -58,7 +59,9 @@ def read_table(
 
 @dataclass(frozen=True)
 class Captured:
-    """What a read found in its transaction; hot: the newest hot version of each key, deleted ones too."""
+    """What a read found in its transaction; hot: of what is in no batch yet the newest version of each key, deleted
+    ones too.
+    """
 
     table: TableToRead
     hot: pa.Table
@@ -72,20 +75,21 @@ def _capture(dsn: str, settings: Settings, name: str, catalog: str, user: str | 
     with connect(dsn) as connection:
         snapshot = export_snapshot(connection)
         table = find_table_to_read(connection, catalog, namespace, table_name, user, as_of)
-        reader = ArrowConnection(dsn, read_only=True, timeout_seconds=0, max_bytes=0)
-        try:
+        defaults = [column for column in table.definition.columns if column.initial_default is not None]
+        if not table.hot and not defaults:
+            return Captured(table, table.definition.arrow_schema.empty_table(), {})
+        with closing(ArrowConnection(dsn, read_only=True, timeout_seconds=0, max_bytes=0)) as reader:
             reader.join_snapshot(snapshot.name)
             hot = _read_hot(reader, table, user, settings.spark.hot_read_mb)
-            return Captured(table, hot, _read_defaults(reader, table.definition))
-        finally:
-            reader.close()
+            return Captured(table, hot, _read_defaults(reader, defaults))
 
 
 def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, limit_mb: int) -> pa.Table:
     definition = table.definition
     if not table.hot:
         return definition.arrow_schema.empty_table()
-    query = versions_query(definition, [HotTable(one) for one in table.hot], None if user is None else [user])
+    users = None if user is None else [user]
+    query = versions_query(definition, [HotTable(one) for one in table.hot], users, waiting_only=True)
     owner = [USER_ID] if definition.per_user else []
     key = owner + [column.name for column in definition.key]
     try:
@@ -98,9 +102,8 @@ def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, lim
         ) from None
 
 
-def _read_defaults(reader: ArrowConnection, definition: TableDefinition) -> dict[int, Any]:
+def _read_defaults(reader: ArrowConnection, columns: Sequence[Column]) -> dict[int, Any]:
     """What Postgres makes of the texts in which the catalog keeps them."""
-    columns = [column for column in definition.columns if column.initial_default is not None]
     if not columns:
         return {}
     with reader.stream(defaults_query(columns)) as batches:
@@ -158,7 +161,7 @@ class _Frames:
         live = hot.where(~F.col(_DELETED_NAME))
         if cold is None:
             return live
-        # Of a key that is hot, batches have nothing newer: its newest version leaves the hot store last.
+        # What waits for a flush is newer than all that batches have of the same key.
         keys = F.broadcast(hot.select(*self._key))
         return live.union(cold.join(keys, self._key, "left_anti").select(*self._names))
 
