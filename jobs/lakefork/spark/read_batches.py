@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -124,19 +125,9 @@ class BatchReader:
     ) -> DataFrame:
         schema = StructType([_struct_field(one) for one in written if one])
         files = [f"file:{path}" for path in paths]
-        frame = self._by_field_id.read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(*files)
+        frame = _by_field_id(self.spark).read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(*files)
         found = frame.select(*(self._value(*pair) for pair in zip(columns, written, strict=True)))
         return _nothing(self.spark, columns).union(found)  # a frame of the caller's session
-
-    @functools.cached_property
-    def _by_field_id(self) -> SparkSession:
-        """That columns are found by id is a setting of a session, and the caller's is not ours to change."""
-        session = self.spark.newSession()
-        for name, value in self.spark.conf.getAll.items():
-            if name.startswith(READER_SETTINGS):
-                session.conf.set(name, value)
-        session.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-        return session
 
     def _value(self, column: Column, written: Written | None) -> SparkColumn:
         if written is None:
@@ -161,10 +152,24 @@ class BatchReader:
         return self.spark.createDataFrame(listed, "path string").mapInArrow(read, frame_schema(columns))
 
 
+_SESSIONS: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
+
+
+def _by_field_id(spark: SparkSession) -> SparkSession:
+    """That columns are found by id is a setting of a session, and the caller's is not ours to change."""
+    session = _SESSIONS.get(spark) or spark.newSession()
+    _SESSIONS[spark] = session
+    for name, value in spark.conf.getAll.items():
+        if name.startswith(READER_SETTINGS):
+            session.conf.set(name, value)
+    session.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+    return session
+
+
 def _nothing(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
     """No rows of these columns; Spark leaves it out of its plans."""
-    values = (F.lit(None).cast(spark_type(column.type)).alias(frame_name(column)) for column in columns)
-    return spark.range(0).where(F.lit(False)).select(*values)
+    values = (f"CAST(NULL AS {spark_type(column.type).simpleString()}) AS {frame_name(column)}" for column in columns)
+    return spark.range(0).where("false").selectExpr(*values)
 
 
 def frame_name(column: Column) -> str:
