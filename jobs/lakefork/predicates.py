@@ -89,6 +89,8 @@ def quoted(text: str) -> str:
 
 
 def _array_element(value: Any) -> str:
+    if value is None:
+        return "NULL"
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else text_of(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -36,6 +36,7 @@ class AirflowSettings(Section):
 class SparkSettings(Section):
     master: str = "local[*]"
     driver_memory: str = Field("1g", pattern=r"^\d+[kmgKMG]$")
+    hot_read_mb: int = Field(256, ge=1)
 
 
 class JobSettings(Section):

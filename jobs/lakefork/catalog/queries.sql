@@ -161,3 +161,25 @@ VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(),
 SELECT run_id, catalog_name, namespace, table_name, audited_at, success, files, results, quarantine FROM system.flush_audits
 WHERE (%(run_id)s::text IS NULL OR run_id = %(run_id)s) AND NOT (%(failed_only)s AND success)
 ORDER BY audited_at DESC LIMIT %(limit)s;
+
+-- snapshot_at: the snapshot with an id, or the newest at a time, if it is retained
+SELECT max(snapshot_id) AS snapshot_id FROM public.ducklake_snapshot
+WHERE CASE WHEN %(id)s::numeric IS NULL THEN snapshot_time <= %(time)s::timestamptz ELSE snapshot_id = %(id)s::numeric END;
+
+-- find_table: a table by name, now or at a snapshot, with the definitions under which it may have hot rows
+SELECT table_id, definition_snapshot, hot_snapshots
+FROM lakefork.find_tables(%(catalog_id)s, ARRAY[%(namespace)s], ARRAY[%(table)s], %(snapshot)s);
+
+-- definition_history: the definitions that a table had up to one of them, the oldest first
+SELECT v.begin_snapshot, d.definition
+FROM lakefork.visible_schema_versions(%(catalog_id)s, %(definition_snapshot)s) v
+CROSS JOIN LATERAL (SELECT lakefork.table_definition(%(catalog_id)s, %(table_id)s, v.begin_snapshot) AS definition) d
+WHERE v.table_id = %(table_id)s AND d.definition IS NOT NULL ORDER BY v.begin_snapshot;
+
+-- batches_to_read: the batches of a table with their owners, the bounds of some columns, and of which columns there are statistics
+SELECT f.path, f.user_id AS owner, d.begin_snapshot AS published, f.bounds,
+       ARRAY(SELECT c.column_id FROM lakefork.visible_file_column_stats(%(catalog_id)s, %(snapshot)s) c
+             WHERE c.table_id = d.table_id AND c.data_file_id = f.data_file_id) AS column_ids
+FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, %(columns)s::bigint[], %(snapshot)s) f
+JOIN lakefork.visible_data_file(%(catalog_id)s, %(snapshot)s) d ON d.table_id = %(table_id)s AND d.data_file_id = f.data_file_id
+ORDER BY f.data_file_id;

@@ -1,0 +1,203 @@
+"""Tables as Spark frames: what SELECT shows of hot rows and batches, or what the batches said at a snapshot."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakefork.catalog.connection import connect
+from lakefork.catalog.flushes import export_snapshot
+from lakefork.catalog.reads import AsOf, BatchFile, TableToRead, find_table_to_read
+from lakefork.cold.newest import TooLargeError, newest_versions
+from lakefork.cold.statistics import parse_bound
+from lakefork.column_types import BOOLEAN
+from lakefork.errors import InvalidInputError, LimitError, SetupError
+from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.ranges import defaults_query, versions_query
+from lakefork.hot.tables import HotTable
+from lakefork.maintenance.clean import separate
+from lakefork.maintenance.ranges import KeyRange
+from lakefork.settings import Settings, load_settings
+from lakefork.spark.read_batches import BatchReader, frame_name, frame_schema
+from lakefork.spark.read_types import plain, shown
+from lakefork.storage import StorageOptions
+from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition
+
+
+def read_table(
+    spark: SparkSession,
+    name: str,
+    catalog: str = "main",
+    user: str | None = None,
+    as_of: AsOf | None = None,
+    dsn: str | None = None,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """The live rows of a table: its columns in order, then _seq and _deleted.
+
+    name: namespace.table. user: only the rows of this user of a USER table; None: those of all users, with _user_id as
+    the last column. A SHARED table has no users, and a user is refused. as_of: a snapshot id or a time with a zone:
+    what the batches said then, without hot rows, which belong to the present.
+
+    All is as of the moment of the call, however late the frame is evaluated: definition, list of batches and hot rows
+    come from one transaction, and hot rows are taken to the driver (up to the setting spark.hot_read_mb). Whoever has
+    the DSN sees everything: permissions are the business of SQL.
+    """
+    settings = settings or load_settings()
+    address = dsn or settings.dsn
+    if address is None:
+        raise SetupError("read_table needs a database: pass dsn or set LAKEFORK_DSN")
+    captured = _capture(address, settings, name, catalog, user, as_of)
+    storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
+    return _Frames(spark, captured, storage, whole_table=user is None).rows()
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a read found in its transaction; hot: of what is in no batch yet the newest version of each key, deleted
+    ones too.
+    """
+
+    table: TableToRead
+    hot: pa.Table
+    defaults: Mapping[int, Any]
+
+
+def _capture(dsn: str, settings: Settings, name: str, catalog: str, user: str | None, as_of: AsOf | None) -> Captured:
+    namespace, _, table_name = name.partition(".")
+    if not namespace or not table_name:
+        raise InvalidInputError(f"table {name!r} needs a namespace: write namespace.table")
+    with connect(dsn) as connection:
+        snapshot = export_snapshot(connection)
+        table = find_table_to_read(connection, catalog, namespace, table_name, user, as_of)
+        defaults = [column for column in table.definition.columns if column.initial_default is not None]
+        if not table.hot and not defaults:
+            return Captured(table, table.definition.arrow_schema.empty_table(), {})
+        with closing(ArrowConnection(dsn, read_only=True, timeout_seconds=0, max_bytes=0)) as reader:
+            reader.join_snapshot(snapshot.name)
+            hot = _read_hot(reader, table, user, settings.spark.hot_read_mb)
+            return Captured(table, hot, _read_defaults(reader, defaults))
+
+
+def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, limit_mb: int) -> pa.Table:
+    definition = table.definition
+    if not table.hot:
+        return definition.arrow_schema.empty_table()
+    users = None if user is None else [user]
+    query = versions_query(definition, [HotTable(one) for one in table.hot], users, waiting_only=True)
+    owner = [USER_ID] if definition.per_user else []
+    key = owner + [column.name for column in definition.key]
+    try:
+        with reader.stream(query) as batches:
+            return newest_versions(batches, definition.arrow_schema, key, SEQ, limit_mb << 20).rows
+    except TooLargeError:
+        raise LimitError(
+            f"the hot rows of {definition} need more than {limit_mb} MB: flush the table first, "
+            "or raise the setting spark.hot_read_mb"
+        ) from None
+
+
+def _read_defaults(reader: ArrowConnection, columns: Sequence[Column]) -> dict[int, Any]:
+    """What Postgres makes of the texts in which the catalog keeps them."""
+    if not columns:
+        return {}
+    with reader.stream(defaults_query(columns)) as batches:
+        rows = batches.read_all()
+    return {
+        column.column_id: values.cast(column.type.arrow)[0].as_py()
+        for column, values in zip(columns, rows.columns, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch with what the proofs look at."""
+
+    file: BatchFile
+    key_range: KeyRange
+    may_have_tombstones: bool
+
+    @property
+    def owner(self) -> str | None:
+        return self.file.owner
+
+
+def _with_facts(definition: TableDefinition, file: BatchFile) -> _Batch:
+    first = definition.key[0]
+    low, high = (parse_bound(text, first.type) for text in file.bounds.get(first.column_id, (None, None)))
+    _, deleted = file.bounds.get(SYSTEM_COLUMN_IDS[DELETED], (None, None))
+    return _Batch(file, KeyRange(low, high), parse_bound(deleted, BOOLEAN) is not False)
+
+
+class _Frames:
+    """Puts the frame of a table together from those of its parts."""
+
+    def __init__(self, spark: SparkSession, captured: Captured, storage: StorageOptions, *, whole_table: bool) -> None:
+        self._spark = spark
+        self._hot_rows = captured.hot
+        self._definition = captured.table.definition
+        self._batches = [_with_facts(self._definition, file) for file in captured.table.batches]
+        system = [column for column in self._definition.system_columns if column.name != USER_ID or whole_table]
+        self._columns = (*self._definition.columns, *system)
+        self._names = [frame_name(column) for column in self._columns]
+        owner = [column for column in system if column.name == USER_ID]
+        self._key = [frame_name(column) for column in (*owner, *self._definition.key)]
+        self._reader = BatchReader(spark, captured.table, captured.defaults, storage)
+
+    def rows(self) -> DataFrame:
+        found = self._live_rows()
+        return found.select(*(shown(F.col(frame_name(one)), one.type).alias(one.name) for one in self._columns))
+
+    def _live_rows(self) -> DataFrame:
+        cold = self._cold()
+        if not self._hot_rows.num_rows and cold is not None:
+            return cold
+        hot = self._hot()
+        live = hot.where(~F.col(_DELETED_NAME))
+        if cold is None:
+            return live
+        # What waits for a flush is newer than all that batches have of the same key.
+        keys = F.broadcast(hot.select(*self._key))
+        return live.union(cold.join(keys, self._key, "left_anti").select(*self._names))
+
+    def _hot(self) -> DataFrame:
+        rows = self._hot_rows.select([column.name for column in self._columns])
+        plain_rows = pa.table([plain(values) for values in rows.columns], names=self._names)
+        return self._spark.createDataFrame(plain_rows, frame_schema(self._columns))
+
+    def _cold(self) -> DataFrame | None:
+        """Live rows of batches; None without batches."""
+        separated = separate(self._batches)
+        with_tombstones = [batch for batch in separated.alone if batch.may_have_tombstones]
+        without = [batch for batch in separated.alone if not batch.may_have_tombstones]
+        parts = [
+            *self._without_tombstones(without),
+            *(part.where(~F.col(_DELETED_NAME)) for part in self._read(with_tombstones, self._columns)),
+            *(self._newest(part).where(~F.col(_DELETED_NAME)) for part in self._together(separated.contested)),
+        ]
+        return reduce(DataFrame.union, parts) if parts else None
+
+    def _without_tombstones(self, batches: Sequence[_Batch]) -> list[DataFrame]:
+        """The catalog knows what _deleted is: it is not read."""
+        read = [column for column in self._columns if column.name != DELETED]
+        return [part.withColumn(_DELETED_NAME, F.lit(False)).select(*self._names) for part in self._read(batches, read)]
+
+    def _together(self, batches: Sequence[_Batch]) -> list[DataFrame]:
+        parts = self._read(batches, self._columns)
+        return [reduce(DataFrame.union, parts)] if parts else []
+
+    def _read(self, batches: Sequence[_Batch], columns: Sequence[Column]) -> list[DataFrame]:
+        return self._reader.frames([batch.file for batch in batches], columns)
+
+    def _newest(self, versions: DataFrame) -> DataFrame:
+        newest_first = Window.partitionBy(*self._key).orderBy(F.col(_SEQ_NAME).desc())
+        ranked = versions.withColumn("place", F.row_number().over(newest_first))
+        return ranked.where("place = 1").select(*self._names)
+
+
+_SEQ_NAME, _DELETED_NAME = (f"c{SYSTEM_COLUMN_IDS[name]}" for name in (SEQ, DELETED))
