@@ -51,6 +51,13 @@ class FlushSettings(Section):
     bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
 
 
+class ManifestCacheSettings(Section):
+    ttl_seconds: int = Field(600, ge=1)
+    eviction_interval_seconds: int = Field(300, ge=1)
+    max_entries: int = Field(50_000, ge=1)
+    last_accessed_memory_window: int = Field(600, ge=1)
+
+
 class StorageSettings(Section):
     s3_endpoint: str = ""
     s3_region: str = ""
@@ -81,6 +88,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     flush: FlushSettings = FlushSettings()
+    manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
 
