@@ -188,6 +188,22 @@ INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory,
 SELECT %(catalog_id)s, %(table_id)s, u, d, %(run_id)s FROM unnest(%(users)s::text[], %(directories)s::text[]) AS r (u, d)
 ON CONFLICT (catalog_id, table_id, user_id) DO NOTHING;
 
+-- cached_manifest: one entry of the cache, and how long ago it was known to be the same as in storage
+SELECT content, etag, sync_state, extract(epoch FROM clock_timestamp() - last_refreshed)::float8 AS age_seconds FROM lakefork.manifest_cache
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = %(user_id)s;
+
+-- refresh_cached_manifest: what storage has, unless another one was put in since it was seen
+INSERT INTO lakefork.manifest_cache AS m (catalog_id, table_id, user_id, directory, content, etag, last_refreshed, sync_state)
+VALUES (%(catalog_id)s, %(table_id)s, %(user_id)s, %(directory)s, %(content)s, %(etag)s, clock_timestamp(), 'in_sync')
+ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET
+    directory = excluded.directory, content = excluded.content, etag = excluded.etag, last_refreshed = excluded.last_refreshed,
+    sync_state = excluded.sync_state
+WHERE m.etag = %(seen)s;
+
+-- mark_cached_manifest: it cannot be trusted, unless another one was put in since it was seen
+UPDATE lakefork.manifest_cache SET sync_state = %(state)s
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = %(user_id)s AND etag = %(seen)s;
+
 -- evictable_manifests: how many entries of the cache are not needed any more
 SELECT count(*) AS entries FROM lakefork.evictable_manifests(%(unused_seconds)s, %(max_entries)s);
 

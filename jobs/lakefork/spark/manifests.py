@@ -1,5 +1,6 @@
 """Writes the manifests that show the last publish of a table, and puts them into the cache."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,8 @@ from lakefork.storage import StorageOptions, replace_file
 CHUNK = 500
 MANIFESTS_FOR_SPARK = 1_000
 PUTS_AT_ONCE = 8  # a storage that answers slowly is not waited for one by one; a local one would only be disturbed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,12 @@ def write_pending(context: JobContext, tables: Sequence[Table]) -> tuple[int, li
         problems = _write_on_spark(dsn, storage, pending)
     written = count - sum(len(one.users) for one, problem in zip(pending, problems, strict=True) if problem)
     context.progress(f"{written:,} manifest(s) written in {time.monotonic() - started:.1f} s")
-    return written, [problem for problem in problems if problem]
+    failed = [problem for problem in problems if problem]
+    if written:
+        logger.info("manifest_cache_sync_success: %d manifest(s)", written)
+    for problem in failed:
+        logger.warning("manifest_cache_sync_failure: %s", problem)
+    return written, failed
 
 
 def _write_on_spark(dsn: str, storage: StorageOptions, pending: Sequence[PendingManifests]) -> list[str | None]:

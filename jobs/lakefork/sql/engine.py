@@ -197,6 +197,7 @@ class Engine:
             st.ShowTables: show.tables,
             st.DescribeTable: show.describe,
             st.ShowTableStats: show.statistics,
+            st.ShowManifestCache: show.manifest_cache,
         }
 
     def _changes(self) -> dict[type, Callable[..., None]]:

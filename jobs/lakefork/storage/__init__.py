@@ -88,7 +88,7 @@ def file_version(path: str, options: StorageOptions) -> str | None:
     try:
         if path.startswith("s3://"):
             with filesystem.open_input_stream(inner) as stream:
-                return str(dict(stream.metadata())[b"ETag"].decode().strip('"'))
+                return str(stream.metadata()["ETag"].decode().strip('"'))
         found = os.stat(inner)  # noqa: PTH116
     except FileNotFoundError:
         return None
