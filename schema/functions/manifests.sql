@@ -1,8 +1,10 @@
 -- Manifests: what they have to say, and which of them leave the cache.
 
 -- One row per owner who has or had batches of a table: whose they are, the snapshot of their last publish, and those that are left as JSON.
-CREATE FUNCTION lakefork.manifest_batches(p_catalog_id bigint, p_table_id bigint, p_users text[], p_per_user boolean)
-RETURNS TABLE (user_id varchar, snapshot_id bigint, batches jsonb)
+-- Of very many, only every p_parts-th if asked for.
+CREATE FUNCTION lakefork.manifest_batches(p_catalog_id bigint, p_table_id bigint, p_users text[], p_per_user boolean,
+                                          p_part bigint DEFAULT 0, p_parts bigint DEFAULT 1)
+RETURNS TABLE (user_id varchar, snapshot_id bigint, batches json)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,10 +32,10 @@ BEGIN
     ), files AS MATERIALIZED (
         SELECT o.user_id, o.data_file_id, o.begin_snapshot, o.record_count, o.file_size_bytes,
                lakefork.join_path(table_path, o.path, o.path_is_relative) AS path
-        FROM owned o WHERE o.end_snapshot IS NULL
+        FROM owned o WHERE o.end_snapshot IS NULL AND o.data_file_id % p_parts = p_part
     ), statistics AS (
         SELECT f.data_file_id,
-               jsonb_object_agg(n.column_name, jsonb_build_object(
+               json_object_agg(n.column_name, json_build_object(
                    'column_id', n.column_id, 'type', n.column_type, 'min', c.min_value, 'max', c.max_value, 'null_count', c.null_count,
                    'value_count', c.value_count)) AS columns,
                max(c.min_value) FILTER (WHERE c.column_id = 1) AS min_seq, max(c.max_value) FILTER (WHERE c.column_id = 1) AS max_seq
@@ -42,17 +44,17 @@ BEGIN
         JOIN names n ON n.column_id = c.column_id
         GROUP BY f.data_file_id
     )
-    SELECT p.user_id::varchar, p.snapshot_id, coalesce(b.batches, '[]')
+    SELECT p.user_id::varchar, p.snapshot_id, coalesce(b.batches, '[]'::json)
     FROM (SELECT o.user_id, max(greatest(o.begin_snapshot, o.end_snapshot)) AS snapshot_id FROM owned o GROUP BY o.user_id) p
     LEFT JOIN (
-        SELECT f.user_id, jsonb_agg(jsonb_build_object(
+        SELECT f.user_id, json_agg(json_build_object(
                    'path', f.path, 'data_file_id', f.data_file_id,
                    -- of the table's own definitions: snapshots expire
                    'schema_version', (SELECT v.schema_version FROM public.ducklake_schema_versions v
                                       WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= f.begin_snapshot
                                       ORDER BY v.begin_snapshot DESC LIMIT 1),
                    'row_count', f.record_count, 'size_bytes', f.file_size_bytes, 'min_seq', s.min_seq::bigint, 'max_seq', s.max_seq::bigint,
-                   'columns', coalesce(s.columns, '{}')) ORDER BY f.data_file_id) AS batches
+                   'columns', coalesce(s.columns, '{}'::json)) ORDER BY f.data_file_id) AS batches
         FROM files f LEFT JOIN statistics s USING (data_file_id)
         GROUP BY f.user_id
     ) b USING (user_id);

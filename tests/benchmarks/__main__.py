@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks import catalog_size, commits, flush, flush_events, sql, start_up
+from tests.benchmarks import catalog_size, commits, flush, flush_events, manifests, sql, start_up
 from tests.benchmarks.report import Figure
 
 AREAS = {
@@ -14,6 +14,7 @@ AREAS = {
     "sql": sql.measure,
     "flush": flush.measure,
     "flush_events": flush_events.measure,
+    "manifests": manifests.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

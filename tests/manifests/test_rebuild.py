@@ -233,7 +233,8 @@ def test_a_directory_with_very_many_files_is_looked_at_in_parts(
 ) -> None:
     monkeypatch.setattr(manifest_rebuild, "plan_tasks", lambda table: plan_tasks(table, work=1))
     large = TableDirectories(1, 1, "t", False, (Owner("", "/d", 9),))
-    assert [(task.part, task.parts) for task in plan_tasks(large, work=1)] == [(part, 5) for part in range(5)]
+    parts = [(task.part, task.parts, task.manifests, task.footers) for task in plan_tasks(large, work=1)]
+    assert parts == [(0, 1, True, False), *((part, 5, False, True) for part in range(5))]
     (manifests.directory("ours/shared") / "batch-1.parquet").unlink()
     with pytest.raises(JobFailedError, match=r"1 finding\(s\): 1× missing file") as caught:
         manifests.rebuild()

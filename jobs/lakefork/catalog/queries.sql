@@ -145,6 +145,9 @@ WITH written AS (
 DELETE FROM lakefork.manifest_pending p USING written w
 WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id;
 
+-- part_of_batches: the same, of one part of the batches
+SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s, %(part)s, %(parts)s);
+
 -- manifest_tables: live tables whose manifests are to be looked at
 SELECT k.catalog_id, t.table_id
 FROM public.ducklake_catalog k

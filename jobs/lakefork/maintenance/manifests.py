@@ -43,11 +43,13 @@ class TableDirectories:
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Some directories of a table, or one of several parts of the files in a large one."""
+    """Some directories of a table, or of a large one alone the manifest, or one of several parts of its files."""
 
     table: TableDirectories  # with the owners of this task only
     part: int = 0
     parts: int = 1
+    manifests: bool = True
+    footers: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ def plan_tasks(table: TableDirectories, work: int = WORK_PER_TASK) -> Iterator[C
     for owner in table.owners:
         parts = -(-owner.work // (2 * work))
         if parts > 1:
-            yield from (CheckTask(_only(table, [owner]), part, parts) for part in range(parts))
+            large = _only(table, [owner])
+            yield CheckTask(large, footers=False)
+            yield from (CheckTask(large, part, parts, manifests=False) for part in range(parts))
             continue
         if together and planned + owner.work > work:
             yield CheckTask(_only(table, together))

@@ -74,11 +74,11 @@ def _recorded(dsn: str, task: CheckTask) -> tuple[list[RecordedDirectory], dict[
     table = task.table
     wanted = {
         "catalog_id": table.catalog_id, "table_id": table.table_id, "per_user": table.per_user,
-        "users": [owner.user_id for owner in table.owners],
+        "users": [owner.user_id for owner in table.owners], "part": task.part, "parts": task.parts,
     }  # fmt: skip
     sql = load("lakefork.catalog")
     with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
-        rows = {row["user_id"]: row for row in connection.execute(sql["manifest_batches"], wanted)}
+        rows = {row["user_id"]: row for row in connection.execute(sql["part_of_batches"], wanted)}
         cached = {row["user_id"]: row for row in connection.execute(sql["cached_manifests"], wanted)}
     nothing = {"snapshot_id": 0, "batches": []}
     directories = []
@@ -99,16 +99,28 @@ def _check(
     seen = each([one.path for one in directories], lambda path: _look(path, storage), directories[0].path)
     footers = _read_footers(task, directories, seen, storage)
     for owner, recorded, found in zip(task.table.owners, directories, seen, strict=True):
-        batches = recorded.own[task.part :: task.parts]
-        report.files += len(batches)
-        if found.problem:
+        if found.problem and task.manifests:
             report.add(ManifestFinding("unreadable file", task.table.name, recorded.path, found.problem))
-            continue
-        for finding in check_files(task.table.name, batches, found.sizes, footers.get(recorded.path, {})):
-            report.add(finding)
-        if task.part == 0:
-            _check_manifest(report, owner, recorded, found, cached.get(owner.user_id))
+        elif not found.problem:
+            _check_one(report, owner, recorded, found, footers.get(recorded.path, {}), cached.get(owner.user_id))
     return report
+
+
+def _check_one(
+    report: CheckReport,
+    owner: Owner,
+    recorded: RecordedDirectory,
+    seen: Seen,
+    footers: Mapping[str, BatchFacts | str],
+    cached: Mapping[str, Any] | None,
+) -> None:
+    if report.task.footers:
+        report.files += len(recorded.own)
+        for finding in check_files(report.task.table.name, recorded.own, seen.sizes, footers):
+            report.add(finding)
+    if report.task.manifests:
+        report.directories += 1
+        _check_manifest(report, owner, recorded, seen, cached)
 
 
 def _look(directory: str, storage: StorageOptions) -> Seen:
@@ -123,11 +135,13 @@ def _look(directory: str, storage: StorageOptions) -> Seen:
 def _read_footers(
     task: CheckTask, directories: Sequence[RecordedDirectory], seen: Sequence[Seen], storage: StorageOptions
 ) -> dict[str, dict[str, BatchFacts | str]]:
-    """By directory and name, of the files of this part that are there with the right size."""
+    """By directory and name, of the files that are there with the right size."""
+    if not task.footers:
+        return {}
     places = [
         (recorded.path, name)
         for recorded, found in zip(directories, seen, strict=True)
-        for batch in recorded.own[task.part :: task.parts]
+        for batch in recorded.own
         if found.sizes.get(name := batch["path"].rpartition("/")[2]) == batch["size_bytes"]
     ]
     facts = each(places, lambda place: _footer(f"{place[0]}/{place[1]}", storage), directories[0].path)
@@ -148,7 +162,6 @@ def _footer(path: str, storage: StorageOptions) -> BatchFacts | str:
 def _check_manifest(
     report: CheckReport, owner: Owner, recorded: RecordedDirectory, seen: Seen, cached: Mapping[str, Any] | None
 ) -> None:
-    report.directories += 1
     report.unknown += [f"{recorded.path}/{name}" for name in unknown_files(recorded.own, seen.sizes)]
     path = f"{recorded.path}/{FILE_NAME}"
     differences = list(_differences(recorded, seen.manifest, cached))
