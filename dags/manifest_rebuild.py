@@ -3,7 +3,7 @@
 
 Looks, spread over Spark, at every directory with batches: lists it, reads the footers, and compares them and
 `manifest.json` with the catalog. Manifests that are missing, broken, old or wrong are written anew from the catalog.
-Tables that a flush is working on are left out.
+Tables that a flush or a dedup is working on are left out.
 
 **When:** every night, and by hand whenever in doubt. Readers do without a manifest that they cannot trust, and the next
 flush writes it; this finds those that nobody reads.

@@ -600,6 +600,7 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/hot.sql
 \ir functions/flush.sql
 \ir functions/manifests.sql
+\ir functions/dedup.sql
 \ir functions/fsck.sql
 \ir views/system.sql
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from lake import rows_of
 from lakefork.catalog.connection import connect
 from lakefork.catalog.jobs import JobRun, Leases
-from lakefork.params import FlushParams
+from lakefork.params import FlushParams, SnapshotDedupParams
 from lakefork.quality.audit import FlushAudit
 from lakefork.settings import Settings
+from lakefork.spark.dedup import run_dedup
 from lakefork.spark.flush import run_flush
 from lakefork.spark.job import JobContext
 from sql_lake import SqlLake
@@ -39,9 +40,11 @@ class FlushLake:
     lines: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def context(self, run_id: str | None = None, settings: Settings | None = None) -> Iterator[JobContext]:
+    def context(
+        self, run_id: str | None = None, settings: Settings | None = None, job: str = "flush"
+    ) -> Iterator[JobContext]:
         run_id = run_id or f"test_{uuid.uuid4().hex[:8]}"
-        run = JobRun(f"flush/{run_id}/{uuid.uuid4().hex[:8]}", "flush", run_id, "cli", "node")
+        run = JobRun(f"{job}/{run_id}/{uuid.uuid4().hex[:8]}", job, run_id, "cli", "node")
         with connect(self.lake.dsn) as connection:
             context = Told(run, settings or self.settings, self.lake.dsn, connection, Leases(run.job_id, 60))
             context.lines = self.lines = []
@@ -57,6 +60,11 @@ class FlushLake:
         with self.context(run_id, settings) as context:
             audit = FlushAudit(context.storage, self.expectations)
             return run_flush(context, FlushParams(**{"force": True, **params}), audit)
+
+    def dedup(self, run_id: str | None = None, settings: Settings | None = None, **params: Any) -> dict[str, Any]:
+        """Merges whatever can be merged, unless params say otherwise."""
+        with self.context(run_id, settings, "snapshot_dedup") as context:
+            return run_dedup(context, SnapshotDedupParams(**{"min_batches": 2, **params}))
 
     def sql(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with connect(self.lake.dsn) as connection:

@@ -44,6 +44,20 @@ class FlushParams(JobParams):
         """Each table has a lease of its own: runs share the work, and never a table."""
 
 
+class SnapshotDedupParams(JobParams):
+    job = "snapshot_dedup"
+
+    catalog: str | None = Field(None, pattern=CATALOG_NAME, description="Merge in this catalog only; empty: in all.")
+    namespace: str | None = Field(None, min_length=1, description="Merge batches of tables of this namespace only.")
+    table: str | None = Field(None, min_length=1, description="Merge batches of tables of this name only.")
+    min_batches: int | None = Field(
+        None, ge=2, description="So many batches are worth a merge; empty: as the setting dedup.min_batches says."
+    )
+
+    def lease_name(self) -> None:
+        """Each table has a lease of its own."""
+
+
 class ManifestRebuildParams(JobParams):
     job = "manifest_rebuild"
 
@@ -65,7 +79,14 @@ class ManifestEvictionParams(JobParams):
 
 
 JOBS: dict[str, type[JobParams]] = {
-    params.job: params for params in (CatalogFsckParams, FlushParams, ManifestRebuildParams, ManifestEvictionParams)
+    params.job: params
+    for params in (
+        CatalogFsckParams,
+        FlushParams,
+        SnapshotDedupParams,
+        ManifestRebuildParams,
+        ManifestEvictionParams,
+    )
 }
 
 

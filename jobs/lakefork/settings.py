@@ -51,6 +51,13 @@ class FlushSettings(Section):
     bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
 
 
+class DedupSettings(Section):
+    min_batches: int = Field(4, ge=2)
+    superseded_share: float = Field(0.5, gt=0, le=1)
+    file_mb: int = Field(128, ge=1)
+    group_mb: int = Field(2_048, ge=1)
+
+
 class ManifestCacheSettings(Section):
     ttl_seconds: int = Field(600, ge=1)
     eviction_interval_seconds: int = Field(300, ge=1)
@@ -88,6 +95,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     flush: FlushSettings = FlushSettings()
+    dedup: DedupSettings = DedupSettings()
     manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()

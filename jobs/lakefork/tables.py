@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakefork.column_types import BIGINT, BOOLEAN, TEXT, ColumnType, column_type
+from lakefork.durations import seconds_of
 
 SEQ, DELETED, USER_ID = "_seq", "_deleted", "_user_id"
+DEFAULT_DELETED_RETENTION = "7d"
 UPDATED = "_updated"  # derived from _seq
 SYSTEM_COLUMN_IDS = {SEQ: 1, DELETED: 2, USER_ID: 3}
 FIRST_COLUMN_ID = 4
@@ -87,6 +89,12 @@ class TableDefinition:
             for key, value in self.tags.items()
             if key.startswith("option.")
         }
+
+    @property
+    def deleted_retention(self) -> int | None:
+        """For how many seconds deleted rows are kept; None: for ever."""
+        text = self.options.get("deleted_retention", DEFAULT_DELETED_RETENTION)
+        return None if text == "off" else seconds_of(text, "deleted_retention")
 
     @functools.cached_property
     def system_columns(self) -> tuple[Column, ...]:

@@ -158,6 +158,20 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT 'table/' || p_catalog_id || '/' || p_table_i
 -- Which Postgres this is; transaction ids mean nothing on another one.
 CREATE FUNCTION lakefork.cluster_id() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT system_identifier FROM pg_control_system()';
 
+-- The files that a job staged are about to be published; if some are not its own any more, it stops.
+CREATE FUNCTION lakefork.take_staged(p_job_id text, p_paths text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    staged bigint;
+BEGIN
+    DELETE FROM lakefork.staged_file f USING unnest(p_paths) p WHERE f.path = p AND f.job_id = p_job_id;
+    GET DIAGNOSTICS staged = ROW_COUNT;
+    IF staged <> cardinality(p_paths) THEN   -- whoever took them away may have removed the files too
+        RAISE EXCEPTION '% of the % files that % staged are not its own any more: it stops here', cardinality(p_paths) - staged,
+            cardinality(p_paths), p_job_id USING ERRCODE = 'LFL01';
+    END IF;
+END $$;
+
 -- Publishes what a flush staged of one table, in one transaction with all that depends on it. The same run again gets the first answer.
 --   p_users, p_versions   whose rows were read, and how many of them were waiting
 --   p_seen, p_read_at     the Postgres snapshot in which they were read, and when
@@ -171,7 +185,6 @@ CREATE FUNCTION lakefork.publish_flush(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     new_key text := format('flush/%s/%s/%s', p_run_id, p_catalog_id, p_table_id);
-    staged bigint;
 BEGIN
     PERFORM lakefork.require_lease(lakefork.table_lease(p_catalog_id, p_table_id), p_job_id);
     SELECT k.snapshot_id, true INTO snapshot_id, replayed
@@ -189,12 +202,7 @@ BEGIN
     SELECT p_catalog_id, p_table_id, u, -v, p_read_at FROM unnest(p_users, p_versions) AS r (u, v);
     DELETE FROM lakefork.flush_request r
     WHERE r.catalog_id = p_catalog_id AND r.table_id = p_table_id AND r.requested_at <= p_requested_before;
-    DELETE FROM lakefork.staged_file f USING unnest(p_paths) p WHERE f.path = p AND f.job_id = p_job_id;
-    GET DIAGNOSTICS staged = ROW_COUNT;
-    IF staged <> cardinality(p_paths) THEN   -- whoever took them away may have removed the files too
-        RAISE EXCEPTION '% of the % files that % staged are not its own any more: it stops here', cardinality(p_paths) - staged,
-            cardinality(p_paths), p_job_id USING ERRCODE = 'LFL01';
-    END IF;
+    PERFORM lakefork.take_staged(p_job_id, p_paths);
     INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)
     SELECT p_catalog_id, p_table_id, u, d, p_run_id FROM unnest(p_users, p_directories) AS r (u, d) WHERE d IS NOT NULL
     ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET directory = excluded.directory, run_id = excluded.run_id;

@@ -33,7 +33,7 @@ class ManifestLake:
         return self.flush_lake.lines
 
     def rebuild(self, **params: Any) -> dict[str, Any]:
-        with self.flush_lake.context() as context:
+        with self.flush_lake.context(job="manifest_rebuild") as context:
             return run_manifest_rebuild(context, ManifestRebuildParams(**params))
 
     def sql(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:

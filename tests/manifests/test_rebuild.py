@@ -189,6 +189,15 @@ def test_the_snapshot_of_a_manifest_is_that_of_the_last_publish_also_when_files_
     assert manifests.rebuild(check_only=True)["findings"] == 0
 
 
+def test_after_a_dedup_manifests_are_those_of_its_snapshot(manifests: ManifestLake) -> None:
+    result = manifests.flush_lake.dedup()
+    assert result["files_replaced"] == 4
+    assert manifests.rebuild(check_only=True) == {**CLEAN, "files": 3}, "replaced files are kept for older snapshots"
+    assert {manifests.manifest(name)["snapshot_id"] for name in ("mine/user_ada", "ours/shared")} <= set(
+        range(result["snapshot_id"] - 1, result["snapshot_id"] + 1)
+    )
+
+
 def test_params_narrow_it_down(manifests: ManifestLake) -> None:
     for name in ("mine/user_ada", "mine/user_bob", "ours/shared"):
         (manifests.directory(name) / FILE_NAME).unlink()
@@ -205,13 +214,14 @@ def test_params_narrow_it_down(manifests: ManifestLake) -> None:
             manifests.rebuild(**params)
 
 
-def test_a_table_that_is_being_worked_on_is_left(manifests: ManifestLake) -> None:
+@pytest.mark.parametrize("work", ["table", "dedup"])
+def test_a_table_that_is_being_worked_on_is_left(manifests: ManifestLake, work: str) -> None:
     (manifests.directory("mine/user_ada") / FILE_NAME).unlink()
     (manifests.directory("ours/shared") / FILE_NAME).unlink()
     (table_id,) = manifests.sql("SELECT table_id FROM system.tables WHERE table_name = 'mine'")[0]
     with connect(manifests.lake.dsn) as connection:
-        leases = Leases("a flush", 60)
-        leases.take(connection, f"table/{manifests.lake.catalog.catalog_id}/{table_id}")
+        leases = Leases("another run", 60)
+        leases.take(connection, f"{work}/{manifests.lake.catalog.catalog_id}/{table_id}")
         assert manifests.rebuild() == {"tables": 1, "directories": 1, "files": 2, "findings": 1, "manifests_written": 1}
         assert "main.app.mine is being worked on by another run: left to it" in manifests.lines
         assert not (manifests.directory("mine/user_ada") / FILE_NAME).exists()

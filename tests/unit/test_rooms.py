@@ -9,7 +9,7 @@ import pytest
 
 JOBS = Path(__file__).parents[2] / "jobs"
 LIBRARY = JOBS / "lakefork"
-BASE = {"settings", "errors", "params", "seqid", "queries", "column_types", "tables", "predicates"}
+BASE = {"settings", "errors", "params", "seqid", "queries", "column_types", "tables", "predicates", "durations"}
 MAY_IMPORT = {
     "settings": {"errors"},
     "errors": set(),
@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "params": {"errors"},
     "seqid": {"errors"},
     "column_types": {"errors"},
-    "tables": {"errors", "column_types"},
+    "durations": {"errors"},
+    "tables": {"errors", "column_types", "durations"},
     "predicates": {"column_types", "errors", "tables"},
     "catalog": BASE,
     "hot": BASE,

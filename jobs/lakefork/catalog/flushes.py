@@ -74,6 +74,11 @@ def table_lease(catalog_id: int, table_id: int) -> str:
     return f"table/{catalog_id}/{table_id}"
 
 
+def work_lease(job: str, table: Table) -> str:
+    """What a job must have to work on a table's files; flush and dedup do not keep each other from it."""
+    return table_lease(*table) if job == "flush" else f"dedup/{table[0]}/{table[1]}"
+
+
 def find_due(
     connection: Connection,
     *,
@@ -152,18 +157,18 @@ def reserve_batches(
     return [row["first_number"] for row in rows]
 
 
-def staged_files(connection: Connection, tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Files of these tables that were staged and are not published, with the job that staged them."""
+def staged_files(connection: Connection, job: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Files of these tables that runs of a job staged and did not publish, with the run's job id."""
     return connection.execute(
-        _SQL["staged_files"], {"catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]}
+        _SQL["staged_files"],
+        {"job": job, "catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]},
     ).fetchall()
 
 
-def require_leases(connection: Connection, job_id: str, tables: Sequence[Table]) -> None:
+def require_leases(connection: Connection, job_id: str, names: Sequence[str]) -> None:
     """Raises LeaseLostError unless the job has them; then nobody takes them until the transaction ends."""
-    wanted = {"job_id": job_id, "catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]}
     with domain_errors():
-        connection.execute(_SQL["require_leases"], wanted)
+        connection.execute(_SQL["require_leases"], {"job_id": job_id, "names": list(names)})
 
 
 def forget_staged(connection: Connection, paths: Sequence[str]) -> None:

@@ -73,9 +73,8 @@ WHERE r.file_id BETWEEN %(first_id)s AND %(last_id)s AND (%(catalog_id)s::bigint
 GROUP BY r.file_id, r.kind, r.path, r.file_size_bytes, r.footer_size, r.record_count
 ORDER BY r.file_id;
 
--- require_leases: the tables are this job's until the transaction ends
-SELECT lakefork.require_lease(lakefork.table_lease(t.catalog_id, t.table_id), %(job_id)s)
-FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id);
+-- require_leases: they are this job's until the transaction ends
+SELECT lakefork.require_lease(n, %(job_id)s) FROM unnest(%(names)s::text[]) n;
 
 -- due_flushes: whose rows of which tables are to be flushed now
 SELECT * FROM lakefork.due_flushes(%(catalog)s, %(namespace)s, %(table)s, %(user)s, %(force)s, %(default_rows)s, %(default_seconds)s);
@@ -102,9 +101,18 @@ LEFT JOIN public.ducklake_inlined_data_tables i
 WHERE i.table_id IS NOT NULL OR v.begin_snapshot = newest.begin_snapshot
 ORDER BY c.catalog_id, w.table_id, v.begin_snapshot;
 
--- staged_files: what was staged of these tables and not published
+-- staged_files: what runs of a job staged of these tables and did not publish
 SELECT f.path, f.catalog_id, f.table_id, f.job_id FROM lakefork.staged_file f
-JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id) USING (catalog_id, table_id);
+JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id) USING (catalog_id, table_id)
+WHERE f.job_id LIKE %(job)s || '/%%';
+
+-- dedup_candidates: the batches of all owners that have more than one
+SELECT * FROM lakefork.dedup_candidates(%(catalog)s, %(namespace)s, %(table)s);
+
+-- publish_dedup: batches replaced by what they were merged into, in one transaction
+SELECT snapshot_id, replayed
+FROM lakefork.publish_dedup(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(user_id)s, %(directory)s, %(base)s, %(changes)s,
+                            %(paths)s::text[], %(commit_key)s);
 
 -- publish_flush: files, statistics, watermarks, counters and the log of one table, in one transaction
 SELECT snapshot_id, replayed
@@ -184,7 +192,7 @@ SELECT p.path FROM unnest(%(paths)s::text[]) AS p (path)
 WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE s.path = p.path)
    OR lakefork.place(p.path) IN (SELECT lakefork.place(f.path) FROM public.ducklake_data_file f WHERE NOT f.path_is_relative)   -- forks
    OR lakefork.place(p.path) IN (SELECT lakefork.place(r.path) FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id)
-                                 JOIN lakefork.file_reference r USING (catalog_id, table_id) WHERE r.end_snapshot IS NOT NULL);
+                                 JOIN lakefork.file_reference r USING (catalog_id, table_id));
 
 -- request_manifests: has manifests written anew by whoever works on the table next
 INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)

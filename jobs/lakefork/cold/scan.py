@@ -1,18 +1,47 @@
 """Reads batches with DuckDB: columns by field id, so that old files fit new definitions; filters reach the footers."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lakefork.predicates import Predicate, duckdb_literal, quoted
 from lakefork.tables import Column
 
 
-def scan_sql(paths: Sequence[str], columns: Iterable[Column], predicates: Iterable[Predicate] = ()) -> str:
+def scan_sql(
+    paths: Sequence[str],
+    columns: Iterable[Column],
+    predicates: Iterable[Predicate] = (),
+    more_conditions: Sequence[str] = (),
+) -> str:
     """A query over batches with the columns as c<column_id>, in the types of now, defaults where a file has none."""
     fields = ", ".join(_field(column) for column in columns)
     files = ", ".join(quoted(path) for path in paths)
-    conditions = " AND ".join(condition(one) for one in predicates)
+    conditions = " AND ".join([*(condition(one) for one in predicates), *more_conditions])
     where = f" WHERE {conditions}" if conditions else ""
     return f"SELECT * FROM read_parquet([{files}], schema = MAP {{{fields}}}){where}"
+
+
+def between(key: Sequence[Column], low: Sequence[Any] | None, high: Sequence[Any] | None) -> list[str]:
+    """Conditions for keys from low (included) to high (not included)."""
+    names = [f"c{column.column_id}" for column in key]
+    found = []
+    for op, bound in ((">=", low), ("<", high)):
+        if bound is None:
+            continue
+        values = [duckdb_literal(value, column.type) for value, column in zip(bound, key, strict=True)]
+        if len(names) > 1:
+            found.append(_lexicographic(names, op, values))
+        # The first column alone reaches the footers.
+        found.append(f"{names[0]} {op if len(names) == 1 else op.rstrip('=') + '='} {values[0]}")
+    return found
+
+
+def _lexicographic(names: Sequence[str], op: str, values: Sequence[str]) -> str:
+    """Written out: DuckDB makes two comparisons of rows one BETWEEN, and then refuses it."""
+    if len(names) == 1:
+        return f"{names[0]} {op} {values[0]}"
+    rest = _lexicographic(names[1:], op, values[1:])
+    return f"({names[0]} {op[0]} {values[0]} OR ({names[0]} = {values[0]} AND {rest}))"
 
 
 def condition(predicate: Predicate) -> str:

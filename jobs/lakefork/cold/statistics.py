@@ -3,10 +3,12 @@
 import datetime
 import math
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+
+from lakefork.column_types import ColumnType
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,27 @@ def bound_text(value: Any) -> str | None:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     return None
+
+
+def parse_bound(text: str | None, kind: ColumnType) -> Any:
+    """The value that bound_text wrote, also under a wider type; None: not known."""
+    parse = Decimal if kind.digits else _PARSERS.get(kind.name)
+    if text is None or parse is None:
+        return None
+    try:
+        return parse(text)
+    except (ValueError, ArithmeticError):
+        return None
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("int16", "int32", "int64"), int),
+    **dict.fromkeys(("float32", "float64"), float),
+    **dict.fromkeys(("timestamp", "timestamptz"), datetime.datetime.fromisoformat),
+    "boolean": lambda text: bool(int(text)),
+    "varchar": str,
+    "blob": bytes.fromhex,
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "uuid": uuid.UUID,
+}

@@ -5,7 +5,6 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 import psycopg
@@ -17,17 +16,18 @@ from lakefork.catalog.flushes import (
     Table,
     find_due,
     flushed_before,
-    staged_files,
     table_lease,
     tables_with_pending_manifests,
 )
 from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, StorageError
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
+from lakefork.spark.batch_files import Destination
 from lakefork.spark.flush_plan import MB, Work, plan_flush
-from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publish_all, remove_staged
+from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publish_all
 from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport, run_task
 from lakefork.spark.job import JobContext
+from lakefork.spark.staging import discard_leftovers
 from lakefork.spark.trim import trim_tables
 
 PROGRESS_SECONDS = 2.0
@@ -40,7 +40,7 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     pending = tables_with_pending_manifests(context.connection)
     leased = _lease(context, due, pending)
     due = [one for one in due if one.table in leased]
-    _discard_leftovers(context, sorted(leased))
+    discard_leftovers(context, sorted(leased))
     if due:
         _flush(context, due, audit, totals, asked_at)
     bring_manifests_up(context, sorted(leased), totals)
@@ -85,15 +85,6 @@ def _lease(context: JobContext, due: Sequence[Due], pending: set[Table]) -> set[
     for one in {one.table: one for one in due if one.lease not in taken}.values():
         context.progress(f"{one} is being worked on by another run: left to it")
     return {names[name] for name in taken}
-
-
-def _discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
-    """Files that a run staged and never published: its rows are still hot, and are read again."""
-    leftovers = staged_files(context.connection, tables)
-    for job_id, group in groupby(sorted(leftovers, key=lambda row: row["job_id"]), lambda row: row["job_id"]):
-        paths = [row["path"] for row in group]
-        if remove_staged(context, tables, paths):
-            context.progress(f"{len(paths)} file(s) that {job_id} staged and did not publish were discarded")
 
 
 def _flush(
@@ -145,10 +136,8 @@ def _start_spark(context: JobContext) -> Any:
 
 def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
     settings = context.settings.flush
-    environment = TaskEnvironment(
-        context.dsn, context.storage, work.read.name, context.run.job_id, settings.slice_mb * MB,
-        settings.file_mb * MB, settings.bloom_filter_fpp,
-    )  # fmt: skip
+    destination = Destination(context.run.job_id, context.storage, settings.file_mb * MB, settings.bloom_filter_fpp)
+    environment = TaskEnvironment(context.dsn, work.read.name, settings.slice_mb * MB, destination)
     tables = spark.broadcast(work.tables)
     done = [spark.accumulator(0) for _ in range(3)]
 

@@ -17,7 +17,7 @@ from lakefork.catalog.flushes import (
     forget_staged,
     publish,
     require_leases,
-    staged_files,
+    table_lease,
 )
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.errors import DatabaseError, NotFoundError
@@ -27,7 +27,8 @@ from lakefork.spark.flush_plan import Work
 from lakefork.spark.flush_task import StagedFile, TableToFlush, TaskReport
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifests import write_pending
-from lakefork.storage import move_file, remove_files
+from lakefork.spark.staging import remove_staged, remove_what_did_not_count
+from lakefork.storage import move_file
 from lakefork.storage.paths import path_part
 
 COMMIT_ATTEMPTS = 6
@@ -82,19 +83,6 @@ class Staged:
     problem: str | None = None
 
 
-def remove_staged(context: JobContext, tables: Sequence[Table], paths: Sequence[str]) -> bool:
-    """Only under the tables' leases: a file that another run has staged meanwhile is not ours to remove."""
-    try:
-        with context.connection.transaction():
-            require_leases(context.connection, context.run.job_id, tables)
-            remove_files(paths, context.storage)
-            forget_staged(context.connection, paths)
-    except OSError as error:
-        context.progress(f"{len(paths)} staged file(s) cannot be removed, the next run tries again: {_line(error)}")
-        return False
-    return True
-
-
 def _line(error: BaseException) -> str:
     return str(error).splitlines()[0]
 
@@ -121,7 +109,7 @@ def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], 
         else:
             where = _quarantine(context, work.tables[place], one.files)
             totals.failed.append(f"{_name(work.tables[place])} was not published: {verdict.summary}; {where}")
-    _remove_what_did_not_count(context, [_key(table) for table in work.tables])
+    remove_what_did_not_count(context, [_key(table) for table in work.tables])
 
 
 def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
@@ -134,13 +122,6 @@ def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
         for place, problem in report.failed.items():
             staged[place].problem = problem
     return staged
-
-
-def _remove_what_did_not_count(context: JobContext, tables: Sequence[Table]) -> None:
-    """Files of this run's task attempts that were tried again, and of tables that could not be written."""
-    paths = [row["path"] for row in staged_files(context.connection, tables) if row["job_id"] == context.run.job_id]
-    if paths and remove_staged(context, tables, paths):
-        context.progress(f"{len(paths)} file(s) of task attempts that did not count were removed")
 
 
 def _publish(context: JobContext, work: Work, place: int, staged: Staged, totals: Totals) -> None:
@@ -226,7 +207,7 @@ def _quarantine(context: JobContext, table: TableToFlush, files: Sequence[Staged
     where = _quarantine_of(context, table)
     try:
         with context.connection.transaction():
-            require_leases(context.connection, context.run.job_id, [_key(table)])
+            require_leases(context.connection, context.run.job_id, [table_lease(*_key(table))])
             for file in files:
                 move_file(file.path, f"{where}/{below_table(table.definition, file.path)}", context.storage)
             forget_staged(context.connection, [file.path for file in files])

@@ -3,17 +3,12 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg.rows import dict_row
 
-from lakefork.catalog.flushes import reserve_batches
-from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batch
-from lakefork.cold.layout import batch_directory, batch_name
 from lakefork.cold.newest import Newest, TooLargeError, newest_versions, repeated_keys
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
@@ -21,8 +16,8 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import middle_key_query, versions_query
 from lakefork.hot.tables import HotTable
 from lakefork.maintenance.flush import FlushTask, Slice
-from lakefork.storage import StorageOptions, make_durable
-from lakefork.tables import SEQ, USER_ID, TableDefinition, fold
+from lakefork.spark.batch_files import Destination, make_files_durable, use_lean_memory, write_rows
+from lakefork.tables import SEQ, USER_ID, TableDefinition
 
 
 @dataclass(frozen=True)
@@ -41,12 +36,9 @@ class TaskEnvironment:
     """What a task needs to know besides its rows."""
 
     dsn: str
-    storage: StorageOptions
     snapshot: str
-    job_id: str
     slice_bytes: int
-    file_bytes: int
-    false_positives: float
+    destination: Destination
 
 
 @dataclass(frozen=True)
@@ -69,14 +61,8 @@ class TaskReport:
     failed: dict[int, str]
 
 
-def _use_lean_memory() -> None:
-    """Arrow's default allocator takes long to get large pieces of memory for the first time."""
-    if "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
 def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask) -> TaskReport:
-    _use_lean_memory()
+    use_lean_memory()
     files: list[StagedFile] = []
     read: dict[int, int] = {}
     failed: dict[int, str] = {}
@@ -88,7 +74,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
                 read[place] = read.get(place, 0) + newest.read
                 try:
                     written = list(_write(environment, catalog, tables[place], place, newest))
-                    _settle(written)
+                    make_files_durable([file.path for file in written])
                     files += written
                 except StorageError as error:
                     failed[place] = str(error)
@@ -135,76 +121,12 @@ def _halves(reader: ArrowConnection, table: TableToFlush, one: Slice) -> list[Sl
 def _write(
     environment: TaskEnvironment, catalog: Any, table: TableToFlush, place: int, newest: Newest
 ) -> Iterator[StagedFile]:
-    """One file per user, or more where a user has much; numbers for all of them are reserved in one go."""
-    definition = table.definition
-    layout = batch_layout(definition, environment.false_positives)
-    owners = [
-        (user, batch_directory(definition, user), _parts(rows, environment.file_bytes))
-        for user, rows in _by_owner(newest.rows.cast(layout.schema), per_user=definition.per_user)
-    ]
-    numbers = reserve_batches(
-        catalog, environment.job_id, definition.catalog_id, definition.table_id,
-        [directory for _, directory, _ in owners], [len(parts) for _, _, parts in owners],
-    )  # fmt: skip
-    parts = [part for _, _, parts in owners for part in parts]
-    layout = layout.suited_to(parts)
-    metrics = RowMetrics(definition, newest.rows)
+    metrics = RowMetrics(table.definition, newest.rows)
     repeated = newest.repeated
-    for (user, directory, of_owner), first in zip(owners, numbers, strict=True):
-        for number, rows in enumerate(of_owner, first):
-            path = f"{directory}/{batch_name(number)}"
-            facts = _write_file(path, rows, layout, environment.storage)
-            yield StagedFile(place, user, path, facts, _file_metrics(rows, facts) | metrics.of(rows, repeated))
-            repeated = 0  # counted once
-
-
-def _write_file(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
-    try:
-        return write_batch(path, rows, layout, storage)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
-
-
-def _settle(files: Sequence[StagedFile]) -> None:
-    """What is published must outlive a loss of power; one call for all files of a file system."""
-    try:
-        devices = {Path(file.path).stat().st_dev: file.path for file in files if not file.path.startswith("s3://")}
-        for path in devices.values():
-            make_durable(path)
-    except OSError as error:
-        raise StorageError(f"files cannot be made durable: {error}") from error
-
-
-def _by_owner(rows: pa.Table, *, per_user: bool) -> Iterator[tuple[str | None, pa.Table]]:
-    """Rows are sorted by user first."""
-    if not per_user:
-        yield from [(None, rows)] if rows.num_rows else []
-        return
-    runs = pc.run_end_encode(rows[USER_ID].combine_chunks()) if rows.num_rows else None
-    start = 0
-    for user, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True) if runs else ():
-        yield user, rows.slice(start, end - start)
-        start = end
-
-
-def _parts(rows: pa.Table, file_bytes: int) -> list[pa.Table]:
-    """Slices of about the size that a file may have."""
-    count = max(1, -(-rows.nbytes // file_bytes))
-    size = -(-rows.num_rows // count)
-    return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
-
-
-def batch_layout(definition: TableDefinition, false_positives: float) -> BatchLayout:
-    """Bloom filters for the key, _seq and the columns that the table's options name, less those that they exclude."""
-    columns = definition.columns + definition.system_columns
-    schema = with_field_ids(definition.arrow_schema, {column.name: column.column_id for column in columns})
-    options = definition.options
-    wanted = [column.name for column in definition.key] + [SEQ] + list(options.get("bloom_filters", []))
-    off = {fold(name) for name in options.get("no_bloom_filters", [])}
-    folded = {fold(name) for name in wanted} - off
-    filters = tuple(column.name for column in columns if fold(column.name) in folded and can_filter(column.type.arrow))
-    key = tuple(column.name for column in definition.key)
-    return BatchLayout(schema, key, filters, options.get("bloom_filter_fpp", false_positives))
+    for file in write_rows(environment.destination, catalog, table.definition, newest.rows):
+        measured = _file_metrics(file.rows, file.facts) | metrics.of(file.rows, repeated)
+        yield StagedFile(place, file.user_id, file.path, file.facts, measured)
+        repeated = 0  # counted once
 
 
 def _file_metrics(rows: pa.Table, facts: BatchFacts) -> dict[str, int]:

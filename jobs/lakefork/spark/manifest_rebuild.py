@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.flushes import Table, find_definitions, table_lease
+from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
 from lakefork.cold.layout import batch_directory
 from lakefork.errors import JobFailedError, LakeforkError, NotFoundError, StorageError
 from lakefork.maintenance.manifests import (
@@ -112,10 +112,14 @@ def _with_owners(definition: TableDefinition, rows: Iterable[dict[str, Any]]) ->
 
 
 def _look_at(context: JobContext, tables: Sequence[TableDirectories], totals: Totals, *, heal: bool) -> None:
-    """One round: leased, so that no flush publishes or writes manifests meanwhile."""
+    """One round: leased, so that nobody publishes or writes manifests meanwhile."""
     leased = _lease(context, tables)
-    if not leased:
-        return
+    if leased:
+        _look_at_leased(context, leased, totals, heal=heal)
+    context.leases.release(context.connection)
+
+
+def _look_at_leased(context: JobContext, leased: Sequence[TableDirectories], totals: Totals, *, heal: bool) -> None:
     started = time.monotonic()
     reports = _run_tasks(context, [task for table in leased for task in plan_tasks(table)])
     context.check_leases()
@@ -129,15 +133,26 @@ def _look_at(context: JobContext, tables: Sequence[TableDirectories], totals: To
     )
     if heal:
         _heal(context, leased, reports, totals)
-    context.leases.release(context.connection)
 
 
 def _lease(context: JobContext, tables: Sequence[TableDirectories]) -> list[TableDirectories]:
-    taken = context.leases.take_free(context.connection, [table_lease(*_key(table)) for table in tables])
-    for table in tables:
-        if table_lease(*_key(table)) not in taken:
-            context.progress(f"{table.name} is being worked on by another run: left to it")
-    return [table for table in tables if table_lease(*_key(table)) in taken]
+    """The tables on which neither flush nor dedup is at work."""
+    found = list(tables)
+    for lease_of in (_flush_lease, _dedup_lease):
+        taken = context.leases.take_free(context.connection, [lease_of(table) for table in found])
+        for table in found:
+            if lease_of(table) not in taken:
+                context.progress(f"{table.name} is being worked on by another run: left to it")
+        found = [table for table in found if lease_of(table) in taken]
+    return found
+
+
+def _flush_lease(table: TableDirectories) -> str:
+    return table_lease(*_key(table))
+
+
+def _dedup_lease(table: TableDirectories) -> str:
+    return work_lease("snapshot_dedup", _key(table))
 
 
 def _key(table: TableDirectories) -> Table:

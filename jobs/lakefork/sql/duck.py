@@ -10,11 +10,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from lakefork.cold.reader import COMMON, open_reader
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError
 from lakefork.storage import StorageOptions
-from lakefork.storage.for_duckdb import S3FileSystem
 
-_COMMON = {"arrow_lossless_conversion": "true", "python_enable_replacements": "false"}
 ATTEMPTS = 5
 
 
@@ -27,14 +26,8 @@ class Duck:
 
     def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int, timeout_seconds: float) -> None:
         limits = {"memory_limit": f"{memory_mb}MB", "threads": str(threads)}
-        self._reader = duckdb.connect(":memory:", config={**_COMMON, **limits})
-        self._reader.register_filesystem(S3FileSystem(storage))
-        self._reader.execute("SET TimeZone = 'UTC'")
-        self._reader.execute("SET disabled_optimizers = 'top_n_window_elimination'")  # it turns -0.0 into 0.0
-        self._reader.execute("SET autoinstall_known_extensions = false")
-        self._reader.execute("SET autoload_known_extensions = false")
-        self._reader.execute("SET lock_configuration = true")
-        self._locked = duckdb.connect(":memory:", config={**_COMMON, **limits})
+        self._reader = open_reader(storage, memory_mb=memory_mb, threads=threads)
+        self._locked = duckdb.connect(":memory:", config={**COMMON, **limits})
         for name, value in _LOCKED.items():
             self._locked.execute(f"SET {name} = {value}")
         self._watchdog = Watchdog(timeout_seconds)

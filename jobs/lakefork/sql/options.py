@@ -5,38 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakefork.cold.layout import USER_VARIABLE
+from lakefork.durations import duration_text, seconds_of
 from lakefork.errors import InvalidInputError
 from lakefork.sql.statements import FlushPolicy, OptionValue, TableKind
 from lakefork.tables import SEQ, Column, fold
 
 FLUSH_ROWS = (1, 10_000_000)
 FLUSH_SECONDS = (1, 30 * 86_400)
-DEFAULT_DELETED_RETENTION = "7d"
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_UNITS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("h", "hour", "hours"), "h"),
-    **dict.fromkeys(("d", "day", "days"), "d"),
-    **dict.fromkeys(("w", "week", "weeks"), "w"),
-}
-
-
-def seconds_of(text: str, what: str) -> int:
-    """'10s', '5 minutes', '7d' as seconds."""
-    digits = text.strip()[: len(text.strip()) - len(text.strip().lstrip("0123456789"))]
-    unit = _UNITS.get(text.strip()[len(digits) :].strip().lower())
-    if not digits or unit is None or int(digits) == 0:
-        raise InvalidInputError(
-            f"{what} = {text!r} is not a duration; write for example '30s', '5 minutes', '12h' or '7d'"
-        )
-    return int(digits) * _SECONDS[unit]
-
-
-def duration_text(seconds: int) -> str:
-    """In the largest unit that it is a multiple of."""
-    unit = next(unit for unit in reversed(_SECONDS) if seconds % _SECONDS[unit] == 0)
-    return f"{seconds // _SECONDS[unit]}{unit}"
 
 
 def flush_tags(policy: FlushPolicy) -> dict[str, str]:

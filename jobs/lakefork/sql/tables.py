@@ -18,7 +18,6 @@ from lakefork.sql.expressions import constant, refuse_what_reaches_out
 from lakefork.sql.lookup import namespace_of
 from lakefork.sql.objects import change_tags, check_name, namespace_id
 from lakefork.sql.options import (
-    DEFAULT_DELETED_RETENTION,
     check_column_options,
     check_location,
     flush_tags,
@@ -46,7 +45,7 @@ from lakefork.sql.statements import (
 from lakefork.sql.table_changes import change_columns, table_changes
 from lakefork.storage import require_access
 from lakefork.storage.paths import credentials_of, path_part, with_credentials, without_credentials
-from lakefork.tables import FIRST_COLUMN_ID, Column, TableDefinition, fold
+from lakefork.tables import DEFAULT_DELETED_RETENTION, FIRST_COLUMN_ID, Column, TableDefinition, fold
 
 LOCK_SECONDS = 10
 MOST_COLUMNS, MOST_KEY_COLUMNS = 1_000, 16  # Postgres can hold 1,600 columns and index 32

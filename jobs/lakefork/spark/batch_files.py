@@ -1,0 +1,124 @@
+"""Writes the rows of a table to new batches: numbers reserved, files written in full, made durable."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefork.catalog.flushes import reserve_batches
+from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batch
+from lakefork.cold.layout import batch_directory, batch_name
+from lakefork.cold.statistics import BatchFacts
+from lakefork.errors import StorageError
+from lakefork.storage import StorageOptions, make_durable
+from lakefork.tables import SEQ, USER_ID, TableDefinition, fold
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Who writes, and how."""
+
+    job_id: str
+    storage: StorageOptions
+    file_bytes: int
+    false_positives: float
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    user_id: str | None
+    path: str
+    rows: pa.Table | None
+    facts: BatchFacts
+
+
+def use_lean_memory() -> None:
+    """Arrow's default allocator takes long to get large pieces of memory for the first time."""
+    if "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
+def write_rows(
+    destination: Destination,
+    catalog: Any,
+    definition: TableDefinition,
+    rows: pa.Table,
+    rows_per_file: int | None = None,
+) -> Iterator[WrittenFile]:
+    """Sorted rows, by owner first: one file per user, or more where there is much."""
+    layout = batch_layout(definition, destination.false_positives)
+    owners = [
+        (
+            user,
+            batch_directory(definition, user),
+            _parts(of_owner, rows_per_file or _fitting(of_owner, destination)),
+        )
+        for user, of_owner in _by_owner(rows.cast(layout.schema), per_user=definition.per_user)
+    ]
+    numbers = reserve_batches(
+        catalog, destination.job_id, definition.catalog_id, definition.table_id,
+        [directory for _, directory, _ in owners], [len(parts) for _, _, parts in owners],
+    )  # fmt: skip
+    layout = layout.suited_to([part for _, _, parts in owners for part in parts])
+    for (user, directory, parts), first in zip(owners, numbers, strict=True):
+        for number, part in enumerate(parts, first):
+            path = f"{directory}/{batch_name(number)}"
+            yield WrittenFile(user, path, part, _write_file(path, part, layout, destination.storage))
+
+
+def _write_file(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
+    try:
+        return write_batch(path, rows, layout, storage)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
+
+
+def make_files_durable(paths: Sequence[str]) -> None:
+    """What is published must outlive a loss of power; one call for all files of a file system."""
+    try:
+        devices = {Path(path).stat().st_dev: path for path in paths if not path.startswith("s3://")}
+        for path in devices.values():
+            make_durable(path)
+    except OSError as error:
+        raise StorageError(f"files cannot be made durable: {error}") from error
+
+
+def _by_owner(rows: pa.Table, *, per_user: bool) -> Iterator[tuple[str | None, pa.Table]]:
+    """Rows are sorted by user first."""
+    if not per_user:
+        yield from [(None, rows)] if rows.num_rows else []
+        return
+    runs = pc.run_end_encode(rows[USER_ID].combine_chunks()) if rows.num_rows else None
+    start = 0
+    for user, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True) if runs else ():
+        yield user, rows.slice(start, end - start)
+        start = end
+
+
+def _fitting(rows: pa.Table, destination: Destination) -> int:
+    """How many rows fill a file."""
+    files = max(1, -(-rows.nbytes // destination.file_bytes))
+    return int(-(-rows.num_rows // files))
+
+
+def _parts(rows: pa.Table, rows_per_file: int) -> list[pa.Table]:
+    """Of equal size."""
+    files = max(1, round(rows.num_rows / max(rows_per_file, 1)))
+    size = -(-rows.num_rows // files)
+    return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+
+
+def batch_layout(definition: TableDefinition, false_positives: float) -> BatchLayout:
+    """Bloom filters for the key, _seq and the columns that the table's options name, less those that they exclude."""
+    columns = definition.columns + definition.system_columns
+    schema = with_field_ids(definition.arrow_schema, {column.name: column.column_id for column in columns})
+    options = definition.options
+    wanted = [column.name for column in definition.key] + [SEQ] + list(options.get("bloom_filters", []))
+    off = {fold(name) for name in options.get("no_bloom_filters", [])}
+    folded = {fold(name) for name in wanted} - off
+    filters = tuple(column.name for column in columns if fold(column.name) in folded and can_filter(column.type.arrow))
+    key = tuple(column.name for column in definition.key)
+    return BatchLayout(schema, key, filters, options.get("bloom_filter_fpp", false_positives))

@@ -1,0 +1,327 @@
+"""Runs snapshot_dedup: merges the batches of each owner into few sorted ones; each group is a commit of its own."""
+
+import datetime
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from lakefork.catalog.catalogs import newest_snapshot
+from lakefork.catalog.commits import Changes
+from lakefork.catalog.connection import domain_errors
+from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
+from lakefork.cold.layout import batch_directory, below_table
+from lakefork.cold.reader import open_reader
+from lakefork.cold.statistics import parse_bound
+from lakefork.errors import ConflictError, DatabaseError, LakeforkError, NotFoundError, StorageError
+from lakefork.maintenance.dedup import Candidate, Group, Holds, Limits, plan_groups
+from lakefork.maintenance.ranges import KeyRange
+from lakefork.params import SnapshotDedupParams
+from lakefork.queries import load
+from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
+from lakefork.spark.batch_files import Destination
+from lakefork.spark.dedup_task import READER_MB, Merge, Merged, MergeEnvironment, Part, run_parts, scan_of
+from lakefork.spark.flush_publish import Totals, bring_manifests_up
+from lakefork.spark.job import JobContext
+from lakefork.spark.staging import discard_leftovers, remove_what_did_not_count
+from lakefork.storage import StorageOptions
+from lakefork.tables import TableDefinition
+
+MB = 1 << 20
+EXPANSION = 4  # so many times its size on disk a batch may need in memory; where it is more, parts are halved
+SAMPLED_KEYS = 1_000  # per part
+COMMIT_ATTEMPTS = 6
+
+
+@dataclass
+class Plan:
+    base: int
+    merges: list[Merge] = field(default_factory=list)
+
+    @property
+    def tables(self) -> list[Table]:
+        return sorted({_table(merge.definition) for merge in self.merges})
+
+    def __str__(self) -> str:
+        batches = sum(len(merge.group.batches) for merge in self.merges)
+        size = sum(merge.group.size_bytes for merge in self.merges)
+        return (
+            f"{batches:,} batches in {len(self.merges):,} group(s) of {len(self.tables):,} table(s), "
+            f"{size / MB:,.1f} MB"
+        )
+
+
+def run_dedup(context: JobContext, params: SnapshotDedupParams) -> dict[str, Any]:
+    totals = Totals()
+    result: dict[str, Any] = {"files_replaced": 0, "bytes_replaced": 0}
+    plan = _lease(context, _plan(context, params))
+    if plan.merges:
+        _merge_all(context, plan, totals, result)
+    else:
+        context.progress("nothing is worth merging")
+    if totals.unwritten:
+        raise StorageError("; ".join(totals.unwritten))
+    return {**totals.as_result(), **result}
+
+
+def _plan(context: JobContext, params: SnapshotDedupParams) -> Plan:
+    """What to merge, by what the catalog says in one transaction."""
+    settings = context.settings.dedup
+    limits = Limits(
+        params.min_batches or settings.min_batches, settings.superseded_share, settings.file_mb * MB,
+        settings.group_mb * MB,
+    )  # fmt: skip
+    wanted = {"catalog": params.catalog, "namespace": params.namespace, "table": params.table}
+    with context.connection.transaction():
+        context.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        plan = Plan(newest_snapshot(context.connection))
+        rows = context.connection.execute(load("lakefork.catalog")["dedup_candidates"], wanted).fetchall()
+        tables = list(dict.fromkeys((row["catalog_id"], row["table_id"]) for row in rows))
+        defined = find_definitions(context.connection, tables)
+        oldest = _oldest_transaction(context)
+    for (catalog_id, table_id, user_id), group in groupby(
+        rows, lambda row: (row["catalog_id"], row["table_id"], row["user_id"])
+    ):
+        if (catalog_id, table_id) in defined:
+            definition = defined[catalog_id, table_id].definition
+            candidates = [_candidate(definition, row) for row in group]
+            forget = forget_before(definition.deleted_retention, oldest)
+            for found in plan_groups(candidates, limits, forget):
+                plan.merges.append(_merge(definition, user_id, found, limits, forget))
+    return plan
+
+
+def _candidate(definition: TableDefinition, row: dict[str, Any]) -> Candidate:
+    kind = definition.key[0].type
+    return Candidate(
+        row["data_file_id"], row["begin_snapshot"], row["path"], row["record_count"], row["file_size_bytes"],
+        int(row["min_seq"] or 0), int(row["max_seq"]) if row["max_seq"] else None,
+        KeyRange(parse_bound(row["key_low"], kind), parse_bound(row["key_high"], kind)),
+        _HOLDS.get((row["min_deleted"], row["max_deleted"]), Holds.BOTH),
+    )  # fmt: skip
+
+
+_HOLDS = {("0", "0"): Holds.LIVE, ("1", "1"): Holds.TOMBSTONES}
+
+
+def _merge(definition: TableDefinition, user_id: str, group: Group, limits: Limits, forget: int | None) -> Merge:
+    bytes_per_row = group.size_bytes / max(group.rows, 1)
+    rows_per_file = max(1, int(limits.target_bytes / max(bytes_per_row, 0.01)))
+    owner = user_id if definition.per_user else None
+    return Merge(definition, owner, group, forget if group.alone else None, rows_per_file)
+
+
+def forget_before(retention_seconds: int | None, oldest_transaction: datetime.datetime) -> int | None:
+    """Tombstones with a smaller _seq are old enough to go; None: they are kept for ever."""
+    if retention_seconds is None:
+        return None
+    now = datetime.datetime.now(datetime.UTC)
+    moment = min(now - datetime.timedelta(seconds=retention_seconds), oldest_transaction)
+    return max(0, int((moment - EPOCH).total_seconds() * 1000)) << (NODE_BITS + SEQUENCE_BITS)
+
+
+def _oldest_transaction(context: JobContext) -> datetime.datetime:
+    """Whoever began to read before a row was deleted may still write what relies on it."""
+    row = context.connection.execute(
+        "SELECT coalesce(min(xact_start), now()) AS oldest FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate
+    oldest: datetime.datetime = row["oldest"]
+    return oldest
+
+
+def _lease(context: JobContext, plan: Plan) -> Plan:
+    """Only tables that no other dedup works on; flushes go on meanwhile."""
+    names = {work_lease(context.run.job, table): table for table in plan.tables}
+    leased = {names[name] for name in context.leases.take_free(context.connection, names)}
+    left = [merge for merge in plan.merges if _table(merge.definition) not in leased]
+    for name in sorted({_name(merge.definition) for merge in left}):
+        context.progress(f"{name} is being deduplicated by another run: left to it")
+    return Plan(plan.base, [merge for merge in plan.merges if _table(merge.definition) in leased])
+
+
+def _merge_all(context: JobContext, plan: Plan, totals: Totals, result: dict[str, Any]) -> None:
+    discard_leftovers(context, plan.tables)
+    context.progress(f"to merge: {plan}")
+    parts = _parts(context, plan)
+    waiting = [len(of_merge) for of_merge in parts]
+    done: dict[int, list[Merged]] = defaultdict(list)
+    published = 0
+    started = time.monotonic()
+    for merged in _run(context, plan, [part for of_merge in parts for part in of_merge]):
+        done[merged.merge].append(merged)
+        if len(done[merged.merge]) == waiting[merged.merge]:
+            _publish(context, plan, merged.merge, done.pop(merged.merge), totals, result)
+            published += 1
+            seconds = max(time.monotonic() - started, 0.001)
+            context.progress(
+                f"{published:,} of {len(plan.merges):,} group(s) merged, {totals.rows_in / seconds:,.0f} versions/s"
+            )
+    remove_what_did_not_count(context, plan.tables)
+    # Where a flush is at work, it writes these too.
+    names = {table_lease(*table): table for table in plan.tables}
+    free = context.leases.take_free(context.connection, names)
+    bring_manifests_up(context, sorted(names[name] for name in free), totals)
+
+
+def _parts(context: JobContext, plan: Plan) -> list[list[Part]]:
+    """Each merge in parts that fit into memory and make at least one file."""
+    slice_bytes = min(context.settings.flush.slice_mb * MB // EXPANSION, context.settings.dedup.file_mb * MB)
+    return [
+        list(_slices(context.storage, plan.merges, place, -(-merge.group.size_bytes // slice_bytes)))
+        for place, merge in enumerate(plan.merges)
+    ]
+
+
+def _slices(storage: StorageOptions, merges: Sequence[Merge], place: int, count: int) -> Iterator[Part]:
+    """Of about equally many keys."""
+    if count <= 1:
+        yield Part(place)
+        return
+    merge = merges[place]
+    names = ", ".join(f"c{column.column_id}" for column in merge.definition.key)
+    reader = open_reader(storage, memory_mb=READER_MB, threads=2)
+    try:
+        sample = reader.execute(
+            f"SELECT {names} FROM (SELECT * FROM ({scan_of(merge, Part(place), merge.definition.key)}) "
+            f"USING SAMPLE reservoir({SAMPLED_KEYS * count} ROWS) REPEATABLE (1)) ORDER BY {names}"
+        ).fetchall()
+    finally:
+        reader.close()
+    bounds = dict.fromkeys(sample[len(sample) * number // count] for number in range(1, count)) if sample else {}
+    for low, high in pairwise([None, *bounds, None]):
+        yield Part(place, low, high)
+
+
+def _run(context: JobContext, plan: Plan, parts: Sequence[Part]) -> Iterator[Merged]:
+    """Small merges share a task; what is done comes as it is done."""
+    from pyspark import SparkContext
+
+    spark = SparkContext.getOrCreate()
+    settings = context.settings
+    destination = Destination(
+        context.run.job_id, context.storage, settings.flush.file_mb * MB, settings.flush.bloom_filter_fpp
+    )
+    environment = MergeEnvironment(context.dsn, settings.flush.slice_mb * MB, destination)
+    merges = spark.broadcast(plan.merges)
+    tasks = list(_tasks(plan, parts, settings.dedup.file_mb * MB // EXPANSION))
+    context.progress(f"{len(parts):,} part(s) in {len(tasks):,} task(s) on {spark.master}")
+
+    def run(task: list[Part]) -> list[Merged] | LakeforkError:
+        return _attempt(environment, merges.value, task)
+
+    for found in spark.parallelize(tasks, len(tasks)).map(run).toLocalIterator(prefetchPartitions=True):
+        if isinstance(found, LakeforkError):
+            raise found
+        yield from found
+
+
+def _tasks(plan: Plan, parts: Sequence[Part], task_bytes: int) -> Iterator[list[Part]]:
+    parts_of: dict[int, int] = defaultdict(int)
+    for part in parts:
+        parts_of[part.merge] += 1
+    task: list[Part] = []
+    size = 0
+    for part in parts:
+        weight = plan.merges[part.merge].group.size_bytes // parts_of[part.merge]
+        if task and size + weight > task_bytes:
+            yield task
+            task, size = [], 0
+        task.append(part)
+        size += weight
+    if task:
+        yield task
+
+
+def _attempt(
+    environment: MergeEnvironment, merges: Sequence[Merge], parts: Sequence[Part]
+) -> list[Merged] | LakeforkError:
+    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
+    try:
+        return run_parts(environment, merges, parts)
+    except LakeforkError as error:
+        return error
+    except psycopg.Error as error:
+        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+
+
+def _publish(
+    context: JobContext, plan: Plan, place: int, parts: Sequence[Merged], totals: Totals, result: dict[str, Any]
+) -> None:
+    merge = plan.merges[place]
+    name = _name(merge.definition)
+    problems = [part.problem for part in parts if part.problem]
+    if problems:
+        totals.unwritten.append(f"{name} was not merged: {problems[0]}")
+        return
+    read = sum(part.read for part in parts)
+    if read != merge.group.rows:
+        totals.unwritten.append(
+            f"{name} was not merged: its batches hold {read:,} rows, and the catalog says {merge.group.rows:,} "
+            "(`lakefork run catalog_fsck` says more)"
+        )
+        return
+    files = [file for part in parts for file in part.files]
+    context.check_leases()
+    try:
+        snapshot_id = _commit_surely(context, plan, merge, files)
+    except (ConflictError, NotFoundError) as error:
+        context.progress(f"{name}: {len(merge.group.batches)} batches are left as they are: {error}")
+        return
+    _count(totals, result, merge, read, files, snapshot_id)
+
+
+def _count(
+    totals: Totals, result: dict[str, Any], merge: Merge, read: int, files: Sequence[Any], snapshot_id: int
+) -> None:
+    rows_out = sum(file.facts.record_count for file in files)
+    counts = {
+        "users": 1 if merge.user_id is not None else 0, "rows_in": read, "rows_out": rows_out,
+        "files_written": len(files), "bytes_written": sum(file.facts.size_bytes for file in files),
+    }  # fmt: skip
+    totals.add(counts, snapshot_id)
+    result["files_replaced"] += len(merge.group.batches)
+    result["bytes_replaced"] += merge.group.size_bytes
+
+
+def _commit_surely(context: JobContext, plan: Plan, merge: Merge, files: Sequence[Any]) -> int:
+    """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, and does it if not."""
+    definition = merge.definition
+    changes = Changes()
+    for batch in merge.group.batches:
+        changes.end("ducklake_data_file", data_file_id=batch.file_id)
+    for file in files:
+        changes.add_batch(definition.table_id, below_table(definition, file.path), file.facts, user_id=file.user_id)
+    wanted = {
+        "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": definition.catalog_id,
+        "table_id": definition.table_id, "user_id": merge.user_id or "",
+        "directory": batch_directory(definition, merge.user_id), "base": plan.base,
+        "changes": Jsonb(changes.as_json()), "paths": [file.path for file in files],
+        "commit_key": f"dedup/{context.run.run_id}/{definition.catalog_id}/{merge.group.batches[0].file_id}",
+    }  # fmt: skip
+    for attempt in range(COMMIT_ATTEMPTS):
+        try:
+            with domain_errors():
+                row = context.connection.execute(load("lakefork.catalog")["publish_dedup"], wanted).fetchone()
+            assert row is not None  # noqa: S101 - the function returns one row or raises
+            return int(row["snapshot_id"])
+        except psycopg.OperationalError as error:
+            if attempt == COMMIT_ATTEMPTS - 1:
+                raise DatabaseError(f"Postgres: {str(error).splitlines()[0]}") from error
+            context.progress(f"the connection broke while publishing; asking again ({str(error).splitlines()[0]})")
+            context.reconnect()
+    raise AssertionError("unreachable")
+
+
+def _table(definition: TableDefinition) -> Table:
+    return definition.catalog_id, definition.table_id
+
+
+def _name(definition: TableDefinition) -> str:
+    return f"{definition.catalog}.{definition}"
