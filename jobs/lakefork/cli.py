@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     schemas.set_defaults(run=_schemas)
 
     run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
-    run.add_argument("job", metavar="JOB", help="flush or catalog_fsck")
+    run.add_argument(
+        "job", metavar="JOB", help="flush, snapshot_dedup, manifest_rebuild, manifest_eviction or catalog_fsck"
+    )
     run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
     run.set_defaults(run=_run)
 

@@ -58,8 +58,35 @@ class SnapshotDedupParams(JobParams):
         """Each table has a lease of its own."""
 
 
+class ManifestRebuildParams(JobParams):
+    job = "manifest_rebuild"
+
+    catalog: str | None = Field(None, pattern=CATALOG_NAME, description="This catalog only; empty: all of them.")
+    namespace: str | None = Field(None, min_length=1, description="Tables of this namespace only.")
+    table: str | None = Field(None, min_length=1, description="Tables of this name only.")
+    user_id: str | None = Field(None, min_length=1, description="The directories of this user only.")
+    check_only: bool = Field(False, description="Only report what differs, and fail if anything does.")
+
+    def lease_name(self) -> None:
+        """As flush: each table has a lease of its own."""
+
+
+class ManifestEvictionParams(JobParams):
+    job = "manifest_eviction"
+
+    def lease_name(self) -> str:
+        return f"{self.job}/*"
+
+
 JOBS: dict[str, type[JobParams]] = {
-    params.job: params for params in (CatalogFsckParams, FlushParams, SnapshotDedupParams)
+    params.job: params
+    for params in (
+        CatalogFsckParams,
+        FlushParams,
+        SnapshotDedupParams,
+        ManifestRebuildParams,
+        ManifestEvictionParams,
+    )
 }
 
 

@@ -59,6 +59,13 @@ class DedupSettings(Section):
     group_mb: int = Field(2_048, ge=1)
 
 
+class ManifestCacheSettings(Section):
+    ttl_seconds: int = Field(600, ge=1)
+    eviction_interval_seconds: int = Field(300, ge=1)
+    max_entries: int = Field(50_000, ge=1)
+    last_accessed_memory_window: int = Field(600, ge=1)
+
+
 class StorageSettings(Section):
     s3_endpoint: str = ""
     s3_region: str = ""
@@ -90,6 +97,7 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     flush: FlushSettings = FlushSettings()
     dedup: DedupSettings = DedupSettings()
+    manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
 

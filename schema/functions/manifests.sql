@@ -1,8 +1,10 @@
--- What a manifest says: the batches that a catalog has of one table, and for user tables of one user, below one directory.
+-- Manifests: what they have to say, and which of them leave the cache.
 
--- One row per pending manifest of a table, from the catalog: whose it is, where it lies, and its batches as JSON.
-CREATE FUNCTION lakefork.manifest_batches(p_catalog_id bigint, p_table_id bigint, p_users text[], p_per_user boolean)
-RETURNS TABLE (user_id varchar, snapshot_id bigint, batches jsonb)
+-- One row per owner who has or had batches of a table: whose they are, the snapshot of their last publish, and those that are left as JSON.
+-- Of very many, only every p_parts-th if asked for.
+CREATE FUNCTION lakefork.manifest_batches(p_catalog_id bigint, p_table_id bigint, p_users text[], p_per_user boolean,
+                                          p_part bigint DEFAULT 0, p_parts bigint DEFAULT 1)
+RETURNS TABLE (user_id varchar, snapshot_id bigint, batches json)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
@@ -17,32 +19,61 @@ BEGIN
     WITH names AS (
         SELECT c.column_id, c.column_name, c.column_type FROM public.ducklake_column c
         WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id AND c.end_snapshot IS NULL AND c.parent_column IS NULL
-    ), files AS MATERIALIZED (
-        SELECT u.user_id, f.data_file_id, f.begin_snapshot, f.record_count, f.file_size_bytes,
-               lakefork.join_path(table_path, f.path, f.path_is_relative) AS path
+    ), owned AS MATERIALIZED (   -- also what was removed or replaced: that was a publish, too
+        SELECT u.user_id, f.data_file_id, f.begin_snapshot, f.end_snapshot, f.record_count, f.file_size_bytes, f.path, f.path_is_relative
         FROM unnest(p_users) AS u (user_id)
         JOIN public.ducklake_file_partition_value v
           ON p_per_user AND v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.partition_key_index = 0 AND v.partition_value = u.user_id
-        JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = v.data_file_id AND f.end_snapshot IS NULL
+        JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = v.data_file_id
         UNION ALL
-        SELECT '', f.data_file_id, f.begin_snapshot, f.record_count, f.file_size_bytes, lakefork.join_path(table_path, f.path, f.path_is_relative)
+        SELECT '', f.data_file_id, f.begin_snapshot, f.end_snapshot, f.record_count, f.file_size_bytes, f.path, f.path_is_relative
         FROM public.ducklake_data_file f
-        WHERE NOT p_per_user AND f.catalog_id = p_catalog_id AND f.table_id = p_table_id AND f.end_snapshot IS NULL
+        WHERE NOT p_per_user AND f.catalog_id = p_catalog_id AND f.table_id = p_table_id
+    ), files AS MATERIALIZED (
+        SELECT o.user_id, o.data_file_id, o.begin_snapshot, o.record_count, o.file_size_bytes,
+               lakefork.join_path(table_path, o.path, o.path_is_relative) AS path
+        FROM owned o WHERE o.end_snapshot IS NULL AND o.data_file_id % p_parts = p_part
     ), statistics AS (
         SELECT f.data_file_id,
-               jsonb_object_agg(n.column_name, jsonb_build_object(
-                   'column_id', n.column_id, 'type', n.column_type, 'min', c.min_value, 'max', c.max_value, 'null_count', c.null_count)) AS columns,
+               json_object_agg(n.column_name, json_build_object(
+                   'column_id', n.column_id, 'type', n.column_type, 'min', c.min_value, 'max', c.max_value, 'null_count', c.null_count,
+                   'value_count', c.value_count)) AS columns,
                max(c.min_value) FILTER (WHERE c.column_id = 1) AS min_seq, max(c.max_value) FILTER (WHERE c.column_id = 1) AS max_seq
         FROM files f
         JOIN public.ducklake_file_column_stats c ON c.catalog_id = p_catalog_id AND c.data_file_id = f.data_file_id
         JOIN names n ON n.column_id = c.column_id
         GROUP BY f.data_file_id
     )
-    SELECT f.user_id::varchar, max(f.begin_snapshot), jsonb_agg(jsonb_build_object(
-               'path', f.path, 'data_file_id', f.data_file_id,
-               'schema_version', (SELECT n.schema_version FROM public.ducklake_snapshot n WHERE n.snapshot_id = f.begin_snapshot),
-               'row_count', f.record_count, 'size_bytes', f.file_size_bytes, 'min_seq', s.min_seq::bigint, 'max_seq', s.max_seq::bigint,
-               'columns', coalesce(s.columns, '{}')) ORDER BY f.data_file_id)
-    FROM files f LEFT JOIN statistics s USING (data_file_id)
-    GROUP BY f.user_id;
+    SELECT p.user_id::varchar, p.snapshot_id, coalesce(b.batches, '[]'::json)
+    FROM (SELECT o.user_id, max(greatest(o.begin_snapshot, o.end_snapshot)) AS snapshot_id FROM owned o GROUP BY o.user_id) p
+    LEFT JOIN (
+        SELECT f.user_id, json_agg(json_build_object(
+                   'path', f.path, 'data_file_id', f.data_file_id,
+                   -- of the table's own definitions: snapshots expire
+                   'schema_version', (SELECT v.schema_version FROM public.ducklake_schema_versions v
+                                      WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= f.begin_snapshot
+                                      ORDER BY v.begin_snapshot DESC LIMIT 1),
+                   'row_count', f.record_count, 'size_bytes', f.file_size_bytes, 'min_seq', s.min_seq::bigint, 'max_seq', s.max_seq::bigint,
+                   'columns', coalesce(s.columns, '{}'::json)) ORDER BY f.data_file_id) AS batches
+        FROM files f LEFT JOIN statistics s USING (data_file_id)
+        GROUP BY f.user_id
+    ) b USING (user_id);
 END $$;
+
+-- Cached manifests that are not needed any more, and why. Each use of one that is older than the TTL refreshes it, so an entry that was not
+-- refreshed for TTL + window (p_unused_seconds) was not used for at least the window; when exactly, only the processes that read know.
+CREATE FUNCTION lakefork.evictable_manifests(p_unused_seconds bigint, p_max_entries bigint)
+RETURNS TABLE (catalog_id bigint, table_id bigint, user_id varchar, reason text)
+LANGUAGE sql STABLE AS $$
+    WITH entries AS (
+        SELECT m.catalog_id, m.table_id, m.user_id, m.last_refreshed,
+               CASE WHEN NOT EXISTS (SELECT FROM public.ducklake_table t JOIN public.ducklake_catalog c ON c.catalog_id = t.catalog_id AND c.end_snapshot IS NULL
+                                     WHERE t.catalog_id = m.catalog_id AND t.table_id = m.table_id AND t.end_snapshot IS NULL) THEN 'dropped'
+                    WHEN m.last_refreshed < statement_timestamp() - make_interval(secs => p_unused_seconds) THEN 'unused' END AS reason
+        FROM lakefork.manifest_cache m
+    ), ranked AS (
+        SELECT e.*, row_number() OVER (PARTITION BY e.reason IS NULL ORDER BY e.last_refreshed DESC) AS place FROM entries e
+    )
+    SELECT r.catalog_id, r.table_id, r.user_id, coalesce(r.reason, 'beyond_limit')
+    FROM ranked r WHERE r.reason IS NOT NULL OR r.place > p_max_entries
+$$;

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks import catalog_size, cold, commits, flush, flush_events, spark_read, sql, start_up
+from tests.benchmarks import catalog_size, cold, commits, flush, flush_events, manifests, spark_read, sql, start_up
 from tests.benchmarks.report import Figure
 
 AREAS = {
@@ -16,6 +16,7 @@ AREAS = {
     "flush_events": flush_events.measure,
     "cold": cold.measure,
     "spark_read": spark_read.measure,
+    "manifests": manifests.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
+from lakefork.orchestration.manifests import cron_of
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import JOBS, parse_params
@@ -91,3 +92,14 @@ def test_the_first_scheduled_run_is_the_next_one(bag: DagBag, dag_id: str) -> No
         last_automated_data_interval=None, restriction=TimeRestriction(earliest=None, latest=None, catchup=False)
     )
     assert first is not None and first.run_after > datetime.now(UTC) + timedelta(hours=23)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cron"),
+    [
+        (1, "*/1 * * * *"), (300, "*/5 * * * *"), (301, "*/6 * * * *"), (3600, "0 */1 * * *"), (5000, "0 */2 * * *"),
+        (10**6, "0 0 * * *"),
+    ],
+)  # fmt: skip
+def test_eviction_runs_at_its_interval(seconds: int, cron: str) -> None:
+    assert cron_of(seconds) == cron

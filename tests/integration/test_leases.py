@@ -1,5 +1,6 @@
 """Leases: one holder, renewed or lost; tokens only grow."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -72,3 +73,24 @@ def test_racing_for_a_lease_has_one_winner(dsn: str) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(race, range(8))) == [0] * 7 + [1]
+
+
+def test_leases_that_are_given_back_do_not_look_lost_to_the_heartbeat(dsn: str, connection: Connection) -> None:
+    leases = Leases("one", 60)
+    over = threading.Event()
+
+    def beat() -> int:
+        beats = 0
+        with connect(dsn) as own:
+            while not over.is_set():
+                leases.renew(own)
+                beats += 1
+        return beats
+
+    with ThreadPoolExecutor() as pool:
+        beating = pool.submit(beat)
+        for _ in range(200):
+            leases.take_free(connection, ["a", "b", "c"])
+            leases.release(connection)
+        over.set()
+        assert beating.result() > 10

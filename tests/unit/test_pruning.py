@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakefork.cold.statistics import bound_text
 from lakefork.column_types import column_type
-from lakefork.maintenance.pruning import Batch, batches_to_read
+from lakefork.maintenance.pruning import Batch, batches_to_read, plan_scan
 from lakefork.predicates import Predicate
 from lakefork.tables import Column
 
@@ -152,3 +152,47 @@ def test_bounds_are_compared_as_values_of_their_type(kind: str, low: Any, high: 
     assert is_read(batch, Predicate(column, "=", (low,)))
     assert is_read(batch, Predicate(column, "=", (high,)))
     assert not is_read(batch, Predicate(column, "=", (outside,)))
+
+
+def batch_with(path: str, low: int, high: int, *, other: tuple[str, str] = ("0", "9"), deleted: str = "00") -> Batch:
+    return Batch(path, {4: (str(low), str(high)), 5: other, 2: (deleted[0], deleted[1])})
+
+
+OTHER = Column(5, "other", column_type("int64"))
+
+
+def paths(batches: list[Batch]) -> list[str]:
+    return [batch.path for batch in batches]
+
+
+def test_other_columns_count_only_where_no_other_batch_holds_the_keys() -> None:
+    alone = batch_with("alone", 100, 199, other=("0", "4"))
+    old, new = batch_with("old", 0, 50, other=("5", "9")), batch_with("new", 50, 60, other=("0", "4"))
+    plan = plan_scan([alone, old, new], ID, [], [Predicate(OTHER, ">", (4,))])
+    assert (paths(plan.clean), paths(plan.grouped)) == ([], ["old", "new"])
+    assert plan.skipped == {"other > 4": 1}
+    plan = plan_scan([alone, old, new], ID, [Predicate(ID, "<", (50,))], [Predicate(OTHER, ">", (4,))])
+    assert (paths(plan.clean), paths(plan.grouped)) == (["old"], []), "the other one cannot hold these keys"
+
+
+def test_deleted_rows_alone_group_nothing() -> None:
+    live, grave = batch_with("live", 0, 50), batch_with("grave", 10, 20, deleted="11")
+    plan = plan_scan([live, grave], ID, [])
+    assert (paths(plan.clean), paths(plan.grouped), paths(plan.graves)) == (["live"], [], ["grave"])
+    assert paths(plan_scan([live, grave], ID, [], include_deleted=True).grouped) == ["live", "grave"]
+    plan = plan_scan([grave], ID, [])
+    assert (plan.batches, plan.skipped) == ([], {"only deleted rows": 1})
+
+
+def test_owners_do_not_share_keys() -> None:
+    ada, bob = Batch("a", {4: ("1", "9")}, "ada"), Batch("b", {4: ("1", "9")}, "bob")
+    assert paths(plan_scan([ada, bob], ID, []).clean) == ["a", "b"]
+
+
+def test_nulls_alone_match_nothing() -> None:
+    assert not is_read(Batch("b", {4: (None, None, 7, 7)}), Predicate(ID, "=", (1,)))
+    assert is_read(Batch("b", {4: (None, None, 6, 7)}), Predicate(ID, "=", (1,)))
+
+
+def test_what_is_not_known_may_hold_any_key() -> None:
+    assert paths(plan_scan([Batch("a", {}), batch_with("b", 1, 2)], ID, []).grouped) == ["a", "b"]

@@ -1,5 +1,6 @@
 """What a run of a job reports of itself, and the lease under which it works."""
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ class Leases:
         self.holder = holder
         self.seconds = seconds
         self.names: set[str] = set()
+        self._lock = threading.Lock()  # the heartbeat must not miss what is being given back
 
     def take(self, connection: Connection, name: str) -> None:
         if not self.take_free(connection, [name]):
@@ -50,14 +52,18 @@ class Leases:
         return taken
 
     def renew(self, connection: Connection) -> None:
-        expected = len(self.names)  # before asking: others may be taken meanwhile
-        row = connection.execute("SELECT lakefork.renew_leases(%s, %s) AS held", (self.holder, self.seconds)).fetchone()
+        with self._lock:
+            expected = len(self.names)  # before asking: others may be taken meanwhile
+            row = connection.execute(
+                "SELECT lakefork.renew_leases(%s, %s) AS held", (self.holder, self.seconds)
+            ).fetchone()
         if row is None or row["held"] < expected:
             raise LeaseLostError(f"{self.holder} lost its lease on {', '.join(sorted(self.names))}: it stops here")
 
     def release(self, connection: Connection) -> None:
-        connection.execute("SELECT lakefork.release_leases(%s)", (self.holder,))
-        self.names.clear()
+        with self._lock:
+            connection.execute("SELECT lakefork.release_leases(%s)", (self.holder,))
+            self.names.clear()
 
 
 def holder_of(connection: Connection, name: str) -> str:

@@ -153,6 +153,79 @@ WITH written AS (
 DELETE FROM lakefork.manifest_pending p USING written w
 WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id;
 
+-- part_of_batches: the same, of one part of the batches
+SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s, %(part)s, %(parts)s);
+
+-- manifest_tables: live tables whose manifests are to be looked at
+SELECT k.catalog_id, t.table_id
+FROM public.ducklake_catalog k
+JOIN public.ducklake_schema s ON s.catalog_id = k.catalog_id AND s.end_snapshot IS NULL
+     AND (%(namespace)s::text IS NULL OR lower(s.schema_name COLLATE "C") = lower(%(namespace)s COLLATE "C"))
+JOIN public.ducklake_table t ON t.catalog_id = k.catalog_id AND t.schema_id = s.schema_id AND t.end_snapshot IS NULL
+     AND (%(table)s::text IS NULL OR lower(t.table_name COLLATE "C") = lower(%(table)s COLLATE "C"))
+WHERE k.end_snapshot IS NULL AND (%(catalog)s::text IS NULL OR k.catalog_name = %(catalog)s)
+ORDER BY k.catalog_id, t.table_id;
+
+-- manifest_owners: whose batches tables have or had, and whose manifests are known; user_id is '' for shared tables
+WITH wanted AS (
+    SELECT * FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[], %(per_user)s::boolean[]) AS t (catalog_id, table_id, per_user)
+)
+SELECT o.catalog_id, o.table_id, o.user_id, sum(o.files)::bigint AS files FROM (
+    SELECT w.catalog_id, w.table_id, v.partition_value AS user_id, 1 AS files
+    FROM wanted w JOIN public.ducklake_file_partition_value v USING (catalog_id, table_id) WHERE w.per_user AND v.partition_key_index = 0
+    UNION ALL
+    SELECT w.catalog_id, w.table_id, '', 1 FROM wanted w JOIN public.ducklake_data_file f USING (catalog_id, table_id) WHERE NOT w.per_user
+    UNION ALL
+    SELECT w.catalog_id, w.table_id, c.user_id, 0 FROM wanted w JOIN lakefork.manifest_cache c USING (catalog_id, table_id)
+    UNION ALL
+    SELECT w.catalog_id, w.table_id, p.user_id, 0 FROM wanted w JOIN lakefork.manifest_pending p USING (catalog_id, table_id)
+) o
+WHERE %(user)s::text IS NULL OR o.user_id = %(user)s
+GROUP BY o.catalog_id, o.table_id, o.user_id ORDER BY o.catalog_id, o.table_id, o.user_id COLLATE "C";
+
+-- cached_manifests: what the cache holds of some users of a table
+SELECT user_id, etag, sync_state FROM lakefork.manifest_cache
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = ANY (%(users)s);
+
+-- known_files: those of some paths that a catalog has now or had at an older snapshot, or that were staged and not published
+SELECT p.path FROM unnest(%(paths)s::text[]) AS p (path)
+WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE s.path = p.path)
+   OR lakefork.place(p.path) IN (SELECT lakefork.place(f.path) FROM public.ducklake_data_file f WHERE NOT f.path_is_relative)   -- forks
+   OR lakefork.place(p.path) IN (SELECT lakefork.place(r.path) FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id)
+                                 JOIN lakefork.file_reference r USING (catalog_id, table_id));
+
+-- request_manifests: has manifests written anew by whoever works on the table next
+INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)
+SELECT %(catalog_id)s, %(table_id)s, u, d, %(run_id)s FROM unnest(%(users)s::text[], %(directories)s::text[]) AS r (u, d)
+ON CONFLICT (catalog_id, table_id, user_id) DO NOTHING;
+
+-- cached_manifest: one entry of the cache, and how long ago it was known to be the same as in storage
+SELECT content, etag, sync_state, extract(epoch FROM clock_timestamp() - last_refreshed)::float8 AS age_seconds FROM lakefork.manifest_cache
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = %(user_id)s;
+
+-- refresh_cached_manifest: what storage has, unless another one was put in since it was seen
+INSERT INTO lakefork.manifest_cache AS m (catalog_id, table_id, user_id, directory, content, etag, last_refreshed, sync_state)
+VALUES (%(catalog_id)s, %(table_id)s, %(user_id)s, %(directory)s, %(content)s, %(etag)s, clock_timestamp(), 'in_sync')
+ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET
+    directory = excluded.directory, content = excluded.content, etag = excluded.etag, last_refreshed = excluded.last_refreshed,
+    sync_state = excluded.sync_state
+WHERE m.etag = %(seen)s;
+
+-- mark_cached_manifest: it cannot be trusted, unless another one was put in since it was seen
+UPDATE lakefork.manifest_cache SET sync_state = %(state)s
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = %(user_id)s AND etag = %(seen)s;
+
+-- evictable_manifests: how many entries of the cache are not needed any more
+SELECT count(*) AS entries FROM lakefork.evictable_manifests(%(unused_seconds)s, %(max_entries)s);
+
+-- evict_manifests: removes them; how many for which reason
+WITH evicted AS (
+    DELETE FROM lakefork.manifest_cache m USING lakefork.evictable_manifests(%(unused_seconds)s, %(max_entries)s) e
+    WHERE m.catalog_id = e.catalog_id AND m.table_id = e.table_id AND m.user_id = e.user_id
+    RETURNING e.reason
+)
+SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
+
 -- record_audit: what the audit of a table's staged files found
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);

@@ -64,13 +64,22 @@ def bound_text(value: Any) -> str | None:
 
 def parse_bound(text: str | None, kind: ColumnType) -> Any:
     """The value that bound_text wrote, also under a wider type; None: not known."""
+    return bound_parser(kind)(text)
+
+
+def bound_parser(kind: ColumnType) -> Callable[[str | None], Any]:
+    """The same for many bounds of one type."""
     parse = Decimal if kind.digits else _PARSERS.get(kind.name)
-    if text is None or parse is None:
-        return None
-    try:
-        return parse(text)
-    except (ValueError, ArithmeticError):
-        return None
+
+    def parsed(text: str | None) -> Any:
+        if text is None or parse is None:
+            return None
+        try:
+            return parse(text)
+        except (ValueError, ArithmeticError):
+            return None
+
+    return parsed
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

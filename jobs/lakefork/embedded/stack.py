@@ -14,7 +14,13 @@ from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import Settings
 
 # Every DAG once, in an order that makes sense; `make run` proves that the whole pipeline works.
-DAG_RUNS: list[tuple[str, dict[str, Any]]] = [("flush", {"force": True}), ("catalog_fsck", {"deep": True})]
+DAG_RUNS: list[tuple[str, dict[str, Any]]] = [
+    ("flush", {"force": True}),
+    ("snapshot_dedup", {}),
+    ("manifest_rebuild", {}),
+    ("manifest_eviction", {}),
+    ("catalog_fsck", {"deep": True}),
+]
 
 
 def say(line: str) -> None:

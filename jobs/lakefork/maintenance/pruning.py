@@ -6,11 +6,11 @@ whatever is asked of its columns may.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lakefork.cold.statistics import parse_bound
+from lakefork.cold.statistics import bound_parser
 from lakefork.maintenance.ranges import KeyRange, touching
 from lakefork.predicates import Predicate
 from lakefork.tables import DELETED, SYSTEM_COLUMN_IDS, Column
@@ -25,10 +25,6 @@ class Bounds(NamedTuple):
     high: str | None
     nulls: int | None = None
     values: int | None = None
-
-    @property
-    def only_nulls(self) -> bool:
-        return self.values is not None and self.nulls == self.values
 
 
 @dataclass(frozen=True)
@@ -45,15 +41,19 @@ class Batch:
 
 @dataclass
 class ScanPlan:
-    """clean: batches whose keys no other one holds; grouped: the others; skipped: how many, and why."""
+    """clean: batches whose keys no other one holds but graves; grouped: the others; skipped: how many, and why.
+
+    graves: batches of deleted rows alone. Their keys are enough to tell which rows of clean batches are gone.
+    """
 
     clean: list[Batch] = field(default_factory=list)
     grouped: list[Batch] = field(default_factory=list)
+    graves: list[Batch] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
     @property
-    def read(self) -> int:
-        return len(self.clean) + len(self.grouped)
+    def batches(self) -> list[Batch]:
+        return self.clean + self.grouped + self.graves
 
 
 def plan_scan(
@@ -66,54 +66,64 @@ def plan_scan(
 ) -> ScanPlan:
     """key: its first column; predicates: what is asked of key and _seq; filters: of any other column."""
     plan = ScanPlan()
-    left = [batch for batch in batches if not _ruled_out(batch, predicates, plan.skipped)]
-    for together in _sharing_keys(left, key):
-        if len(together) > 1:
-            plan.grouped += together
-        elif not _ruled_out(together[0], filters, plan.skipped):
-            if not include_deleted and together[0].of(_DELETED_ID).low == "1":
-                plan.skipped["only deleted rows"] += 1
+    left = _matching(batches, predicates, plan.skipped)
+    for of_owner in _by_owner(left):
+        graves = [] if include_deleted else [one for one in of_owner if one.of(_DELETED_ID).low == "1"]
+        for together in _sharing_keys([one for one in of_owner if one not in graves] if graves else of_owner, key):
+            if len(together) > 1:
+                plan.grouped += together
             else:
-                plan.clean += together
+                plan.clean += _matching(together, filters, plan.skipped)
+        plan.graves += graves
+    if not plan.clean and not plan.grouped and plan.graves:
+        plan.skipped["only deleted rows"] += len(plan.graves)
+        plan.graves = []
     return plan
 
 
 def batches_to_read(batches: Sequence[Batch], predicates: Sequence[Predicate]) -> list[Batch]:
     """Leaves out only batches that certainly hold nothing: what is not known, or cannot be compared, is read."""
-    return [batch for batch in batches if not _ruled_out(batch, predicates, Counter())]
+    return _matching(batches, predicates, Counter())
 
 
-def _ruled_out(batch: Batch, predicates: Sequence[Predicate], skipped: Counter[str]) -> bool:
+def _matching(batches: Sequence[Batch], predicates: Sequence[Predicate], skipped: Counter[str]) -> list[Batch]:
+    left = list(batches)
     for predicate in predicates:
-        if not _may_match(batch, predicate):
-            skipped[str(predicate)] += 1
-            return True
-    return False
+        column_id, parse = predicate.column.column_id, bound_parser(predicate.column.type)
+        kept = [batch for batch in left if _may_match(batch.bounds.get(column_id), predicate, parse)]
+        if len(kept) < len(left):
+            skipped[str(predicate)] += len(left) - len(kept)
+        left = kept
+    return left
 
 
-def _sharing_keys(batches: Sequence[Batch], key: Column | None) -> Iterable[list[Batch]]:
-    """Batches of one owner that may have a key in common, together."""
+def _by_owner(batches: Sequence[Batch]) -> Iterable[list[Batch]]:
     by_owner: dict[str | None, list[Batch]] = {}
     for batch in batches:
         by_owner.setdefault(batch.owner, []).append(batch)
-    for of_owner in by_owner.values():
-        ranges = {batch.path: _key_range(batch, key) for batch in of_owner}
-        yield from touching(of_owner, lambda batch, ranges=ranges: ranges[batch.path])  # type: ignore[misc]
+    return by_owner.values()
 
 
-def _key_range(batch: Batch, key: Column | None) -> KeyRange:
+def _sharing_keys(batches: Sequence[Batch], key: Column | None) -> Iterable[list[Batch]]:
+    """Batches that may have a key in common, together."""
+    if len(batches) < 2:
+        return [list(batches)] if batches else []
     if key is None:
-        return KeyRange()
-    low, high, *_ = batch.of(key.column_id)
-    return KeyRange(parse_bound(low, key.type), parse_bound(high, key.type))
+        return [list(batches)]
+    parse = bound_parser(key.type)
+    ranges = {}
+    for batch in batches:
+        low, high, *_ = batch.bounds.get(key.column_id, (None, None))
+        ranges[batch.path] = KeyRange(parse(low), parse(high))
+    return touching(batches, lambda batch: ranges[batch.path])
 
 
-def _may_match(batch: Batch, predicate: Predicate) -> bool:
-    bounds = batch.of(predicate.column.column_id)
-    if bounds.only_nulls:
+def _may_match(found: tuple[Any, ...] | None, predicate: Predicate, parse: Callable[[str | None], Any]) -> bool:
+    if found is None:
+        return True
+    if len(found) > 3 and found[3] is not None and found[2] == found[3]:  # only NULLs
         return False
-    kind = predicate.column.type
-    low, high = parse_bound(bounds.low, kind), parse_bound(bounds.high, kind)
+    low, high = parse(found[0]), parse(found[1])
     return any(_within(predicate.op, value, low, high) for value in predicate.values)
 
 

@@ -10,12 +10,10 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.commits import Changes
-from lakefork.catalog.connection import Connection
 from lakefork.catalog.flushes import (
     Publication,
     ReadSnapshot,
     Table,
-    find_definitions,
     forget_staged,
     publish,
     require_leases,
@@ -28,13 +26,12 @@ from lakefork.queries import load
 from lakefork.spark.flush_plan import Work
 from lakefork.spark.flush_task import StagedFile, TableToFlush, TaskReport
 from lakefork.spark.job import JobContext
-from lakefork.spark.manifests import PendingManifests, find_pending, write_manifests
+from lakefork.spark.manifests import write_pending
 from lakefork.spark.staging import remove_staged, remove_what_did_not_count
-from lakefork.storage import StorageOptions, move_file
+from lakefork.storage import move_file
 from lakefork.storage.paths import path_part
 
 COMMIT_ATTEMPTS = 6
-MANIFESTS_FOR_SPARK = 1_000
 
 
 @dataclass(frozen=True)
@@ -221,45 +218,8 @@ def _quarantine(context: JobContext, table: TableToFlush, files: Sequence[Staged
 
 def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Totals) -> None:
     """Also those that an earlier run left behind."""
-    context.check_leases()
-    defined = find_definitions(context.connection, tables)
-    _forget_pending_of_dropped(context.connection, [table for table in tables if table not in defined])
-    pending = find_pending(
-        context.connection, list(defined), {table: one.definition.per_user for table, one in defined.items()}
-    )
-    count = sum(len(one.users) for one in pending)
-    if not count:
-        return
-    started = time.monotonic()
-    dsn, storage = context.dsn, context.storage
-    if count < MANIFESTS_FOR_SPARK:
-        problems = [write_manifests(dsn, storage, one) for one in pending]
-    else:
-        # Postgres takes tables that were just filled for empty ones, and would look through them for each row.
-        context.connection.execute(
-            "ANALYZE lakefork.manifest_pending, ducklake_data_file, ducklake_file_partition_value, "
-            "ducklake_file_column_stats"
-        )
-        problems = _write_on_spark(dsn, storage, pending)
-    totals.unwritten += [f"{problem}; the next run writes it" for problem in problems if problem]
-    context.progress(f"{count:,} manifest(s) written in {time.monotonic() - started:.1f} s")
-
-
-def _write_on_spark(dsn: str, storage: StorageOptions, pending: Sequence[PendingManifests]) -> list[str | None]:
-    from pyspark import SparkContext
-
-    spark = SparkContext.getOrCreate()
-    problems: list[str | None] = (
-        spark.parallelize(pending, len(pending)).map(lambda one: write_manifests(dsn, storage, one)).collect()
-    )
-    return problems
-
-
-def _forget_pending_of_dropped(connection: Connection, tables: Sequence[Table]) -> None:
-    for catalog_id, table_id in tables:
-        connection.execute(
-            "DELETE FROM lakefork.manifest_pending WHERE catalog_id = %s AND table_id = %s", (catalog_id, table_id)
-        )
+    _, problems = write_pending(context, tables)
+    totals.unwritten += [f"{problem}; the next run writes it" for problem in problems]
 
 
 def _name(table: TableToFlush) -> str:

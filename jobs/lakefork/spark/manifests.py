@@ -1,5 +1,7 @@
 """Writes the manifests that show the last publish of a table, and puts them into the cache."""
 
+import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,12 +12,17 @@ import psycopg
 from psycopg.rows import dict_row
 
 from lakefork.catalog.connection import Connection
-from lakefork.cold.manifest import Manifest, build_manifest
+from lakefork.catalog.flushes import Table, find_definitions
+from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
 from lakefork.queries import load
+from lakefork.spark.job import JobContext
 from lakefork.storage import StorageOptions, replace_file
 
 CHUNK = 500
+MANIFESTS_FOR_SPARK = 1_000
 PUTS_AT_ONCE = 8  # a storage that answers slowly is not waited for one by one; a local one would only be disturbed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,57 @@ class PendingManifests:
     per_user: bool
 
 
+def write_pending(context: JobContext, tables: Sequence[Table]) -> tuple[int, list[str]]:
+    """All that is pending of these tables, whose leases the job has: how many, and what the storage refused."""
+    context.check_leases()
+    defined = find_definitions(context.connection, tables)
+    _forget_dropped(context.connection, [table for table in tables if table not in defined])
+    pending = find_pending(
+        context.connection, list(defined), {table: one.definition.per_user for table, one in defined.items()}
+    )
+    count = sum(len(one.users) for one in pending)
+    if not count:
+        return 0, []
+    started = time.monotonic()
+    dsn, storage = context.dsn, context.storage
+    if count < MANIFESTS_FOR_SPARK:
+        problems = [write_manifests(dsn, storage, one) for one in pending]
+    else:
+        # Postgres takes tables that were just filled for empty ones, and would look through them for each row.
+        context.connection.execute(
+            "ANALYZE lakefork.manifest_pending, ducklake_data_file, ducklake_file_partition_value, "
+            "ducklake_file_column_stats"
+        )
+        problems = _write_on_spark(dsn, storage, pending)
+    written = count - sum(len(one.users) for one, problem in zip(pending, problems, strict=True) if problem)
+    context.progress(f"{written:,} manifest(s) written in {time.monotonic() - started:.1f} s")
+    failed = [problem for problem in problems if problem]
+    if written:
+        logger.info("manifest_cache_sync_success: %d manifest(s)", written)
+    for problem in failed:
+        logger.warning("manifest_cache_sync_failure: %s", problem)
+    return written, failed
+
+
+def _write_on_spark(dsn: str, storage: StorageOptions, pending: Sequence[PendingManifests]) -> list[str | None]:
+    from pyspark import SparkContext
+
+    spark = SparkContext.getOrCreate()
+    problems: list[str | None] = (
+        spark.parallelize(pending, len(pending)).map(lambda one: write_manifests(dsn, storage, one)).collect()
+    )
+    return problems
+
+
+def _forget_dropped(connection: Connection, tables: Sequence[Table]) -> None:
+    for catalog_id, table_id in tables:
+        connection.execute(
+            "DELETE FROM lakefork.manifest_pending WHERE catalog_id = %s AND table_id = %s", (catalog_id, table_id)
+        )
+
+
 def find_pending(
-    connection: Connection, tables: Sequence[tuple[int, int]], per_user: dict[tuple[int, int], bool]
+    connection: Connection, tables: Sequence[Table], per_user: dict[Table, bool]
 ) -> list[PendingManifests]:
     """In chunks that one task can write."""
     rows = connection.execute(
@@ -101,4 +157,5 @@ def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterat
     for user, directory in zip(pending.users, pending.directories, strict=True):
         row = rows.get(user, {"snapshot_id": 0, "batches": []})
         owner = user if pending.per_user else None
-        yield user, build_manifest(directory, pending.table_id, owner, row["snapshot_id"], row["batches"])
+        recorded = RecordedDirectory(directory, pending.table_id, owner, row["snapshot_id"], row["batches"])
+        yield user, build_manifest(recorded)

@@ -168,7 +168,7 @@ class Engine:
         resources = self._resources
         query = bind(statement.query, parameters, session)
         with resources.readers.transaction() as connection:
-            reader = Reader(connection, resources.duck, resources.lookup, session)
+            reader = Reader(connection, resources.duck, resources.lookup, session, resources.manifests)
             prepared = reader.prepare(query)
         with resources.duck.locked() as cursor:
             cursor.register(prepared.relations)
@@ -178,7 +178,7 @@ class Engine:
         """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
         resources = self._resources
         with resources.readers.transaction() as connection:
-            reader = Reader(connection, resources.duck, resources.lookup, session)
+            reader = Reader(connection, resources.duck, resources.lookup, session, resources.manifests)
             prepared = reader.prepare(bind(statement.query, parameters, session))
         rows = [
             (
@@ -201,6 +201,7 @@ class Engine:
             st.ShowTables: show.tables,
             st.DescribeTable: show.describe,
             st.ShowTableStats: show.statistics,
+            st.ShowManifestCache: show.manifest_cache,
         }
 
     def _changes(self) -> dict[type, Callable[..., None]]:
@@ -220,7 +221,7 @@ def _counts(scanned: Scanned) -> tuple[int, int, int, int, str | None]:
     """batches_grouped: those in which a key may have several versions; skipped: how many batches were, and by what."""
     plan = scanned.plan
     skipped = "; ".join(f"{count} by {reason}" for reason, count in plan.skipped.items())
-    return scanned.hot_versions, scanned.batches, plan.read, len(plan.grouped), skipped or None
+    return scanned.hot_versions, scanned.batches, len(plan.batches), len(plan.grouped), skipped or None
 
 
 @functools.lru_cache(maxsize=KEPT_TEXTS)

@@ -73,3 +73,11 @@ FROM lakefork.visible_data_file({catalog_id}) f
 LEFT JOIN public.ducklake_file_partition_value v
        ON v.catalog_id = {catalog_id} AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
 WHERE f.table_id = {table_id} AND ({user_id}::text IS NULL OR v.partition_value IS NULL OR v.partition_value = {user_id}) GROUP BY 1 ORDER BY 1;
+
+-- manifest_cache: cached manifests of a catalog; who asked for them when is known in memory only
+SELECT m.table_id, m.user_id AS owner, n.schema_name AS namespace, t.table_name AS "table", nullif(m.user_id, '') AS user_id, m.etag, m.last_refreshed,
+       m.directory || '/manifest.json' AS source, m.sync_state
+FROM lakefork.manifest_cache m
+JOIN public.ducklake_table t ON t.catalog_id = m.catalog_id AND t.table_id = m.table_id AND t.end_snapshot IS NULL
+JOIN public.ducklake_schema n ON n.catalog_id = m.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+WHERE m.catalog_id = {catalog_id} ORDER BY n.schema_name COLLATE "C", t.table_name COLLATE "C", m.user_id COLLATE "C";

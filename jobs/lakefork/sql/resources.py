@@ -22,6 +22,7 @@ from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.duck import Duck
 from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
+from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.sql.versions import Wanted, list_batches
@@ -57,6 +58,7 @@ class Resources:
             max_size=sql.connections,
             open=True,
         )
+        self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
 
     def _pool(self, *, read_only: bool) -> ArrowPool:

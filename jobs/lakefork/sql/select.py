@@ -18,6 +18,7 @@ from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
 from lakefork.sql.lookup import Lookup, namespace_of
+from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.permissions import read_access
 from lakefork.sql.predicates import asks_for_changes, filters_of, predicates_of
 from lakefork.sql.session import Role, Session
@@ -62,8 +63,16 @@ class Prepared:
 class Reader:
     """Plans and runs queries for one session in one repeatable-read transaction."""
 
-    def __init__(self, connection: ArrowConnection, duck: Duck, lookup: Lookup, session: Session) -> None:
+    def __init__(
+        self,
+        connection: ArrowConnection,
+        duck: Duck,
+        lookup: Lookup,
+        session: Session,
+        manifests: ManifestCache | None = None,
+    ) -> None:
         self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
+        self._manifests = manifests
 
     def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None) -> Prepared:
         """The query with every table replaced by a relation of rows read for it.
@@ -82,7 +91,9 @@ class Reader:
         for place, use in enumerate(uses):
             name = f"{RELATION}_{place}"
             if _is_system(use.node):
-                relations[name] = read_system_table(self._connection, self._session, self._lookup, table_name(use.node))
+                relations[name] = read_system_table(
+                    self._connection, self._session, self._lookup, table_name(use.node), self._manifests
+                )
             else:
                 wanted = self._wanted(use, mentioned)
                 scanned = read_latest(self._connection, self._duck, wanted)

@@ -17,8 +17,8 @@ from lakefork.sql.permissions import Access, read_access
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Rows, from_columns
 from lakefork.sql.session import Role, Session
-from lakefork.sql.statements import DescribeTable, Page, ShowNamespaces, ShowTables, ShowTableStats
-from lakefork.sql.system import NO_LIMIT, Asking, list_tables
+from lakefork.sql.statements import DescribeTable, Page, ShowManifestCache, ShowNamespaces, ShowTables, ShowTableStats
+from lakefork.sql.system import NO_LIMIT, Asking, list_cached_manifests, list_tables
 from lakefork.tables import USER_ID, TableDefinition
 
 _SQL = load(__package__)
@@ -58,6 +58,14 @@ class Shower:
         return from_columns(
             statement.text, ["namespace", "table_name", "table_type", "storage_location", "flush_policy"], rows
         )
+
+    def manifest_cache(self, session: Session, statement: ShowManifestCache) -> Rows:
+        resources = self._resources
+        with resources.readers.transaction() as connection:
+            catalog_id = resources.lookup.catalog_id(connection, session)
+            return Rows(
+                statement.text, list_cached_manifests(Asking(connection, session, catalog_id, resources.manifests))
+            )
 
     def describe(self, session: Session, statement: DescribeTable) -> Rows:
         with self._resources.readers.transaction() as connection:

@@ -12,6 +12,7 @@ from lakefork.predicates import postgres_text
 from lakefork.queries import load
 from lakefork.sql.grammar import Rule
 from lakefork.sql.lookup import Lookup
+from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.permissions import rules_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import Page, TableName
@@ -29,6 +30,7 @@ class Asking:
     connection: ArrowConnection
     session: Session
     catalog_id: int
+    manifests: ManifestCache | None = None
 
     def query(self, sql: str) -> pa.Table:
         return self.connection.query(sql)
@@ -49,11 +51,17 @@ class Asking:
         return "(" + " OR ".join(f"{column} = {user}" for column in columns) + ")"
 
 
-def read_system_table(connection: ArrowConnection, session: Session, lookup: Lookup, name: TableName) -> pa.Table:
+def read_system_table(
+    connection: ArrowConnection,
+    session: Session,
+    lookup: Lookup,
+    name: TableName,
+    manifests: ManifestCache | None = None,
+) -> pa.Table:
     full = f"{name.namespace}.{name.table}".lower()
     if full not in _TABLES:
         raise NotFoundError(f"there is no table {full}; there are {', '.join(sorted(_TABLES))}")
-    return _TABLES[full](Asking(connection, session, lookup.catalog_id(connection, session)))
+    return _TABLES[full](Asking(connection, session, lookup.catalog_id(connection, session), manifests))
 
 
 def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
@@ -137,6 +145,21 @@ def _audit(asking: Asking) -> pa.Table:
     )
 
 
+def list_cached_manifests(asking: Asking) -> pa.Table:
+    """Where files lie is for admins; last_accessed is what this process knows."""
+    asking.session.require(Role.ADMIN, "the manifest cache")
+    found = asking.query(_SQL["manifest_cache"].format(catalog_id=asking.catalog_id))
+    keys = zip(found["table_id"].to_pylist(), found["owner"].to_pylist(), strict=True)
+    accessed = asking.manifests.last_accessed() if asking.manifests else {}
+    times = [accessed.get((asking.catalog_id, *key)) for key in keys]
+    ttl = asking.manifests.settings.ttl_seconds if asking.manifests else None
+    found = found.append_column("last_accessed", pa.array(times, pa.timestamp("us", "UTC")))
+    found = found.append_column("ttl", pa.array([ttl] * found.num_rows, pa.int64()))
+    return found.select(
+        ["namespace", "table", "user_id", "etag", "last_refreshed", "last_accessed", "ttl", "source", "sync_state"]
+    )
+
+
 def _schema_tables(asking: Asking) -> pa.Table:
     """Tables of the catalog, and these."""
     mine = list_tables(asking, None, Page()).select(["namespace", "table_name", "table_type"]).to_pylist()
@@ -179,6 +202,7 @@ _TABLES: dict[str, Callable[[Asking], pa.Table]] = {
     "system.tables": _tables,
     "system.jobs": _jobs,
     "system.audit": _audit,
+    "system.manifest_cache": list_cached_manifests,
     "information_schema.tables": _schema_tables,
     "information_schema.columns": _schema_columns,
     "information_schema.schemata": _schemata,

@@ -92,9 +92,11 @@ def read_by_key(
     plan = ScanPlan()
     if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
         plan = _plan(duck, definition, list_batches(connection, definition, wanted), wanted)
-    if not plan.read and row_filter is None and [under for under, _ in hot.values()] == [definition]:
+    if not plan.batches and row_filter is None and [under for under, _ in hot.values()] == [definition]:
         return _as_defined(definition, hot["hot_0"][1])
-    return resolve_latest_version(duck, definition, definition.columns, hot, plan, wanted, keys if plan.read else None)
+    return resolve_latest_version(
+        duck, definition, definition.columns, hot, plan, wanted, keys if plan.batches else None
+    )
 
 
 def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
@@ -115,13 +117,14 @@ def _plan(duck: Duck, definition: TableDefinition, batches: Sequence[Batch], wan
 
     found = plan(batches)
     for predicate in wanted.predicates:
-        if found.read < WORTH_PROBING or not can_be_probed(predicate):
+        left = found.batches
+        if len(left) < WORTH_PROBING or not can_be_probed(predicate):
             continue
         with duck.reader() as cursor:
-            out = cursor.excluded_by_bloom_filter([batch.path for batch in found.clean + found.grouped], predicate)
+            out = cursor.excluded_by_bloom_filter([batch.path for batch in left], predicate)
         if out:  # those that are left may be clean now
             skipped = found.skipped
-            found = plan([batch for batch in found.clean + found.grouped if batch.path not in out])
+            found = plan([batch for batch in left if batch.path not in out])
             found.skipped += skipped + Counter({f"bloom filter of {predicate.column.name}": len(out)})
     return found
 
@@ -141,11 +144,11 @@ def resolve_latest_version(
     """
     hot = {name: part for name, part in hot.items() if part[1].num_rows}
     relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
-    if not hot and not plan.grouped and keys is None:
+    if not hot and not plan.grouped and not plan.graves and keys is None:
         columns = [column for column in definition.columns if column in wanted.columns]  # keys are not compared
     parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
-    if plan.grouped:
-        scan = _scan(definition, columns, plan.grouped, wanted.predicates, wanted)
+    if plan.grouped or plan.graves:
+        scan = _scan(definition, columns, plan.grouped + plan.graves, wanted.predicates, wanted)
         parts.append(f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})")
     conditions = _conditions(wanted)
     if keys is not None:
@@ -155,7 +158,7 @@ def resolve_latest_version(
     ctes = ["w AS MATERIALIZED (FROM wanted_keys)"] if keys is not None else []
     selects = []
     if parts:
-        newest, newest_only = _newest_versions(definition, wanted, with_batches=bool(plan.grouped))
+        newest, newest_only = _newest_versions(definition, wanted, with_batches=bool(plan.grouped or plan.graves))
         ctes.append(f"versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest})")
         selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest_only, *conditions])}")
     if plan.clean:
@@ -182,8 +185,8 @@ def _clean_rows(
     rows = f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"
     if superseded:
         owner = f" AND v.{USER_ID} = clean.{USER_ID}" if definition.per_user and wanted.user_id is None else ""
-        newer = f"SELECT 1 FROM versions v WHERE {_same_key(definition, 'v', 'clean')}{owner}"
-        rows = f"SELECT * FROM ({rows}) clean WHERE NOT EXISTS ({newer})"
+        newer_of = f"{_same_key(definition, 'v', 'clean')}{owner} AND v.{SEQ} >= clean.{SEQ}"
+        rows = f"SELECT * FROM ({rows}) clean WHERE NOT EXISTS (SELECT 1 FROM versions v WHERE {newer_of})"
     return f"SELECT * FROM ({rows}) versions WHERE {' AND '.join(['true', *conditions])}"
 
 

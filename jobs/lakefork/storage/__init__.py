@@ -71,6 +71,43 @@ def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
         _write_local(path, content, may_exist=True)
 
 
+def read_file(path: str, options: StorageOptions) -> bytes | None:
+    """All of a small file; None if there is none."""
+    filesystem, inner = open_path(path, options)
+    try:
+        with filesystem.open_input_stream(inner) as stream:
+            content: bytes = stream.read()
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def file_version(path: str, options: StorageOptions) -> str | None:
+    """What changes when the file does: S3's ETag, or the time and size of a local file; None if there is none."""
+    filesystem, inner = open_path(path, options)
+    try:
+        if path.startswith("s3://"):
+            with filesystem.open_input_stream(inner) as stream:
+                return str(stream.metadata()["ETag"].decode().strip('"'))
+        found = os.stat(inner)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return f"{found.st_mtime_ns}-{found.st_size}-{found.st_ino}"
+
+
+def list_files(directory: str, options: StorageOptions) -> dict[str, int]:
+    """The files of a directory with their sizes; none if it does not exist."""
+    filesystem, inner = open_path(directory, options)
+    if not directory.startswith("s3://"):
+        try:
+            with os.scandir(inner) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+    found = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    return {info.base_name: info.size for info in found if info.is_file}
+
+
 def create_file(path: str, content: pa.Buffer, options: StorageOptions) -> None:
     """The file is there with all of its content, or not at all; a local one is never replaced."""
     if path.startswith("s3://"):

@@ -1,0 +1,197 @@
+"""What a Spark task of manifest_rebuild does: looks at directories, reads footers, compares with the catalog."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+
+from lakefork.cold.batch import read_facts
+from lakefork.cold.manifest import (
+    FILE_NAME,
+    BrokenManifest,
+    Difference,
+    RecordedDirectory,
+    check_manifest,
+    etag_of,
+    read_manifest,
+)
+from lakefork.cold.statistics import BatchFacts
+from lakefork.errors import DatabaseError, LakeforkError
+from lakefork.maintenance.manifests import CheckTask, ManifestFinding, Owner, check_files, unknown_files
+from lakefork.queries import load
+from lakefork.storage import StorageOptions, list_files, open_path, read_file
+
+AT_ONCE = 16  # S3 is waited for by many at once; local files are read one after the other
+SHOWN_FINDINGS = 1_000
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass
+class CheckReport:
+    """What a task found; to_heal: whose manifests are to be written, by user and directory."""
+
+    task: CheckTask
+    directories: int = 0
+    files: int = 0
+    findings: list[ManifestFinding] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    to_heal: list[tuple[str, str]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def add(self, finding: ManifestFinding) -> None:
+        self.kinds[finding.kind] += 1
+        if len(self.findings) < SHOWN_FINDINGS:
+            self.findings.append(finding)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What lies in a directory: names with sizes, and the manifest; or why nobody can tell."""
+
+    sizes: Mapping[str, int]
+    manifest: bytes | None
+    problem: str | None = None
+
+
+def check_directories(dsn: str, storage: StorageOptions, task: CheckTask) -> CheckReport | LakeforkError:
+    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
+    try:
+        return _check(task, *_recorded(dsn, task), storage)
+    except LakeforkError as error:
+        return error
+    except psycopg.Error as error:
+        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+
+
+def _recorded(dsn: str, task: CheckTask) -> tuple[list[RecordedDirectory], dict[str, dict[str, Any]]]:
+    """What the catalog says of the task's directories, and what the cache holds."""
+    table = task.table
+    wanted = {
+        "catalog_id": table.catalog_id, "table_id": table.table_id, "per_user": table.per_user,
+        "users": [owner.user_id for owner in table.owners], "part": task.part, "parts": task.parts,
+    }  # fmt: skip
+    sql = load("lakefork.catalog")
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+        rows = {row["user_id"]: row for row in connection.execute(sql["part_of_batches"], wanted)}
+        cached = {row["user_id"]: row for row in connection.execute(sql["cached_manifests"], wanted)}
+    nothing = {"snapshot_id": 0, "batches": []}
+    directories = []
+    for owner in table.owners:
+        row = rows.get(owner.user_id, nothing)
+        user = owner.user_id if table.per_user else None
+        directories.append(RecordedDirectory(owner.directory, table.table_id, user, row["snapshot_id"], row["batches"]))
+    return directories, cached
+
+
+def _check(
+    task: CheckTask,
+    directories: Sequence[RecordedDirectory],
+    cached: Mapping[str, Mapping[str, Any]],
+    storage: StorageOptions,
+) -> CheckReport:
+    report = CheckReport(task)
+    seen = each([one.path for one in directories], lambda path: _look(path, storage), directories[0].path)
+    footers = _read_footers(task, directories, seen, storage)
+    for owner, recorded, found in zip(task.table.owners, directories, seen, strict=True):
+        if found.problem and task.manifests:
+            report.add(ManifestFinding("unreadable file", task.table.name, recorded.path, found.problem))
+        elif not found.problem:
+            _check_one(report, owner, recorded, found, footers.get(recorded.path, {}), cached.get(owner.user_id))
+    return report
+
+
+def _check_one(
+    report: CheckReport,
+    owner: Owner,
+    recorded: RecordedDirectory,
+    seen: Seen,
+    footers: Mapping[str, BatchFacts | str],
+    cached: Mapping[str, Any] | None,
+) -> None:
+    if report.task.footers:
+        report.files += len(recorded.own)
+        for finding in check_files(report.task.table.name, recorded.own, seen.sizes, footers):
+            report.add(finding)
+    if report.task.manifests:
+        report.directories += 1
+        _check_manifest(report, owner, recorded, seen, cached)
+
+
+def _look(directory: str, storage: StorageOptions) -> Seen:
+    try:
+        sizes = list_files(directory, storage)
+        manifest = read_file(f"{directory}/{FILE_NAME}", storage) if FILE_NAME in sizes else None
+    except OSError as error:
+        return Seen({}, None, f"it cannot be read: {str(error).splitlines()[0]}")
+    return Seen(sizes, manifest)
+
+
+def _read_footers(
+    task: CheckTask, directories: Sequence[RecordedDirectory], seen: Sequence[Seen], storage: StorageOptions
+) -> dict[str, dict[str, BatchFacts | str]]:
+    """By directory and name, of the files that are there with the right size."""
+    if not task.footers:
+        return {}
+    places = [
+        (recorded.path, name)
+        for recorded, found in zip(directories, seen, strict=True)
+        for batch in recorded.own
+        if found.sizes.get(name := batch["path"].rpartition("/")[2]) == batch["size_bytes"]
+    ]
+    facts = each(places, lambda place: _footer(f"{place[0]}/{place[1]}", storage), directories[0].path)
+    footers: dict[str, dict[str, BatchFacts | str]] = {}
+    for (directory, name), one in zip(places, facts, strict=True):
+        footers.setdefault(directory, {})[name] = one
+    return footers
+
+
+def _footer(path: str, storage: StorageOptions) -> BatchFacts | str:
+    filesystem, inner = open_path(path, storage)
+    try:
+        return read_facts(filesystem, inner)
+    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        return f"it is not readable Parquet: {str(error).splitlines()[0]}"
+
+
+def _check_manifest(
+    report: CheckReport, owner: Owner, recorded: RecordedDirectory, seen: Seen, cached: Mapping[str, Any] | None
+) -> None:
+    report.unknown += [f"{recorded.path}/{name}" for name in unknown_files(recorded.own, seen.sizes)]
+    path = f"{recorded.path}/{FILE_NAME}"
+    differences = list(_differences(recorded, seen.manifest, cached))
+    for one in differences:
+        report.add(ManifestFinding(one.kind, report.task.table.name, path, one.problem))
+    if differences:
+        report.to_heal.append((owner.user_id, recorded.path))
+
+
+def _differences(
+    recorded: RecordedDirectory, content: bytes | None, cached: Mapping[str, Any] | None
+) -> Iterator[Difference]:
+    if content is None:
+        # Without batches of its own, as in a new fork, a directory needs none.
+        if recorded.own or cached:
+            yield Difference("missing manifest", f"there is none, and the catalog has {len(recorded.own)} batch(es)")
+        return
+    found = read_manifest(content)
+    yield from check_manifest(found, recorded)
+    if isinstance(found, BrokenManifest) or cached is None:
+        return
+    if cached["sync_state"] != "in_sync":
+        yield Difference("stale cache", f"the cache has it as {cached['sync_state']}")
+    elif cached["etag"] != etag_of(content):
+        yield Difference("stale cache", "the cache has another one")
+
+
+def each(items: Sequence[Item], work: Callable[[Item], Found], where: str) -> list[Found]:
+    """One after the other, or on S3 many at once."""
+    if not where.startswith("s3://"):
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(work, items))
