@@ -72,3 +72,16 @@ def test_other_types_are_refused_with_advice(lake: SqlLake, kind: str, advice: s
     lake.run("CREATE NAMESPACE app")
     with pytest.raises(InvalidInputError, match=advice):
         lake.run(f"CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v {kind})")
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["hot", "cold"])
+def test_nan_is_the_greatest_number(lake: SqlLake, flushed: bool) -> None:
+    lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, f DOUBLE, g FLOAT)")
+    lake.run("INSERT INTO app.t VALUES (1, 'nan', 'nan'), (2, 1.5, 1.5), (3, NULL, NULL), (4, 'inf', 'inf')")
+    if flushed:
+        lake.flush_by_hand("app.t")
+    for column in ("f", "g"):
+        assert lake.rows(f"SELECT id FROM app.t WHERE {column} > 1 ORDER BY id") == [(1,), (2,), (4,)]
+        assert lake.rows(f"SELECT id FROM app.t WHERE 2 < {column} ORDER BY id") == [(1,), (4,)]
+        assert lake.rows(f"SELECT id FROM app.t WHERE {column} = 'nan' ORDER BY id") == [(1,)]
+        assert lake.rows(f"SELECT id FROM app.t WHERE {column} <= 'inf' ORDER BY id") == [(2,), (4,)]

@@ -129,10 +129,28 @@ def read_versions(
     user_id: str | None,
     columns: Iterable[Column],
     predicates: Iterable[Predicate] = (),
+    *,
+    batches_too: bool = False,
 ) -> pa.Table:
-    """All versions that satisfy the predicates (on key and _seq only), of one user or of all."""
+    """All versions that satisfy the predicates (on key and _seq only), of one user or of all.
+
+    batches_too: whoever reads batches in the same transaction needs no rows that were published there.
+    """
     conditions = " AND ".join([hot.of(user_id), *(_condition(one) for one in predicates)])
+    if batches_too and (user_id is not None or not hot.definition.per_user):
+        conditions += f" AND {_unpublished(hot, user_id or '')}"
     return connection.query(f"SELECT {_columns(hot, columns)} FROM {hot.qualified} WHERE {conditions}")
+
+
+def _unpublished(hot: HotTable, user_id: str) -> str:
+    """No watermark of this Postgres has seen it; one of another would mean nothing here."""
+    definition = hot.definition
+    seen = (
+        f"SELECT w.seen::pg_snapshot FROM lakefork.watermark w WHERE w.catalog_id = {definition.catalog_id} "
+        f"AND w.table_id = {definition.table_id} AND w.hot_snapshot = {definition.definition_snapshot} "
+        f"AND w.user_id = {postgres_text(user_id)} AND w.cluster_id = lakefork.cluster_id()"
+    )
+    return f"pg_visible_in_snapshot(_xid, ({seen})) IS NOT TRUE"
 
 
 def any_key_between(

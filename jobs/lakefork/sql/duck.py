@@ -1,4 +1,4 @@
-"""The two DuckDBs of an engine: one reads batches for our own SQL, the other runs users' SQL and can reach nothing."""
+"""The DuckDBs of an engine: one reads batches for our own SQL, others run users' SQL and can reach nothing else."""
 
 import threading
 import time
@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefork.cold.reader import COMMON, open_reader
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError
@@ -16,6 +17,7 @@ from lakefork.predicates import Predicate, duckdb_literal, quoted
 from lakefork.storage import StorageOptions
 
 ATTEMPTS = 5
+KEPT_WITH_FILES = 4
 
 
 class InterruptedQueryError(LimitError):
@@ -28,9 +30,10 @@ class Duck:
     def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int, timeout_seconds: float) -> None:
         limits = {"memory_limit": f"{memory_mb}MB", "threads": str(threads)}
         self._reader = open_reader(storage, memory_mb=memory_mb, threads=threads)
-        self._locked = duckdb.connect(":memory:", config={**COMMON, **limits})
-        for name, value in _LOCKED.items():
-            self._locked.execute(f"SET {name} = {value}")
+        self._limits = {**COMMON, **limits}
+        self._locked = self._lock(frozenset())
+        self._with_files: OrderedDict[frozenset[str], duckdb.DuckDBPyConnection] = OrderedDict()
+        self._lock_of_those = threading.Lock()
         self._watchdog = Watchdog(timeout_seconds)
         self._max_bytes = memory_mb << 20
 
@@ -41,10 +44,29 @@ class Duck:
             yield cursor
 
     @contextmanager
-    def locked(self) -> Iterator["Cursor"]:
-        """For SQL that somebody else wrote: no files, no extensions, no settings, only what is registered."""
-        with self._cursor(self._locked) as cursor:
+    def locked(self, paths: frozenset[str] = frozenset()) -> Iterator["Cursor"]:
+        """For SQL that somebody else wrote: no extensions, no settings, no files but these, what is registered."""
+        with self._cursor(self._with(paths) if paths else self._locked) as cursor:
             yield cursor
+
+    def _with(self, paths: frozenset[str]) -> duckdb.DuckDBPyConnection:
+        """A DuckDB whose files cannot be changed once it is locked; the last few are kept for the next query."""
+        with self._lock_of_those:
+            found = self._with_files.pop(paths, None) or self._lock(paths)
+            self._with_files[paths] = found
+            while len(self._with_files) > KEPT_WITH_FILES:
+                self._with_files.popitem(last=False)  # closed when its last cursor is
+            return found
+
+    def _lock(self, paths: frozenset[str]) -> duckdb.DuckDBPyConnection:
+        database = duckdb.connect(":memory:", config=self._limits)
+        if paths:
+            database.execute("SET disabled_optimizers = 'top_n_window_elimination'")
+            database.execute("SET parquet_metadata_cache = true")
+            database.execute(f"SET allowed_paths = [{', '.join(quoted(path) for path in sorted(paths))}]")
+        for name, value in _LOCKED.items():
+            database.execute(f"SET {name} = {value}")
+        return database
 
     @contextmanager
     def _cursor(self, database: duckdb.DuckDBPyConnection) -> Iterator["Cursor"]:
@@ -58,6 +80,8 @@ class Duck:
         self._watchdog.close()
         self._reader.close()
         self._locked.close()
+        for database in self._with_files.values():
+            database.close()
 
 
 class Watchdog:
@@ -111,7 +135,16 @@ class Cursor:
 
     def register(self, relations: Mapping[str, Any]) -> None:
         for name, relation in relations.items():
-            self._connection.register(name, relation)
+            if isinstance(relation, pa.Table) and _has_nan(relation):
+                # Comparisons are pushed down into Arrow, for which NaN is not the greatest value.
+                self._connection.register(f"{name}_arrow", relation)
+                self._connection.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
+            else:
+                self._connection.register(name, relation)
+
+    def create_views(self, views: Mapping[str, str]) -> None:
+        for name, sql in views.items():
+            self._connection.execute(f"CREATE TEMP VIEW {name} AS {sql}")
 
     def excluded_by_bloom_filter(self, paths: Sequence[str], predicate: Predicate) -> frozenset[str]:
         """The batches whose filters say that they have none of the values; none where they cannot tell."""
@@ -151,6 +184,13 @@ class Cursor:
             raise domain_error(error) from error
         except UnicodeEncodeError:
             raise InvalidInputError("the text has half of a surrogate pair") from None
+
+
+def _has_nan(rows: pa.Table) -> bool:
+    return any(
+        pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # None: there is no row
+        for column in rows.columns
+    )
 
 
 def can_be_probed(predicate: Predicate) -> bool:

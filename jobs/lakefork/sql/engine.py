@@ -169,9 +169,10 @@ class Engine:
         query = bind(statement.query, parameters, session)
         with resources.readers.transaction() as connection:
             reader = Reader(connection, resources.duck, resources.lookup, session, resources.manifests)
-            prepared = reader.prepare(query)
-        with resources.duck.locked() as cursor:
+            prepared = reader.prepare(query, with_views=True)
+        with resources.duck.locked(prepared.paths) as cursor:
             cursor.register(prepared.relations)
+            cursor.create_views(prepared.views)
             return Rows(statement.text, cursor.query(prepared.sql, max_rows=resources.settings.max_rows))
 
     def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +23,13 @@ from lakefork.sql.permissions import read_access
 from lakefork.sql.predicates import asks_for_changes, filters_of, predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
-from lakefork.sql.versions import Scanned, Wanted, read_latest
+from lakefork.sql.versions import Scanned, Wanted, find_latest, read_found
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, fold
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
 RELATION = f"relation_{secrets.token_hex(8)}"  # no text can name it
 SHIFT = NODE_BITS + SEQUENCE_BITS
+WORTH_A_VIEW = 8  # batches; fewer are read as quickly as DuckDB is set up to read them
 _HIDDEN = (UPDATED, USER_ID)  # there for those who name them, not part of *
 
 
@@ -58,6 +59,8 @@ class Prepared:
     sql: str
     relations: Mapping[str, Any]
     scans: tuple[tuple[str, Wanted, Scanned], ...]
+    views: Mapping[str, str] = field(default_factory=dict)  # relations that are read while the query runs …
+    paths: frozenset[str] = frozenset()  # … from these files
 
 
 class Reader:
@@ -74,10 +77,10 @@ class Reader:
         self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
         self._manifests = manifests
 
-    def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None) -> Prepared:
+    def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None, *, with_views: bool = False) -> Prepared:
         """The query with every table replaced by a relation of rows read for it.
 
-        given: relations that are there already, and may be named as they are.
+        given: relations that are there already, and may be named as they are. with_views: large tables may be views.
         """
         query = query.copy()
         _name_ctes_alike(query)
@@ -87,6 +90,8 @@ class Reader:
         mentioned = _mentioned(query)
         self._require_one_namespace([use for use in uses if not _is_system(use.node)])
         relations: dict[str, Any] = dict(given or {})
+        views: dict[str, str] = {}
+        paths: set[str] = set()
         scans = []
         for place, use in enumerate(uses):
             name = f"{RELATION}_{place}"
@@ -96,13 +101,19 @@ class Reader:
                 )
             else:
                 wanted = self._wanted(use, mentioned)
-                scanned = read_latest(self._connection, self._duck, wanted)
-                relations[name] = exposed(scanned.rows, mentioned.names)
-                scans.append((str(wanted.table.definition), wanted, scanned))
-                _hide_from_star(use, [column for column in _HIDDEN if column in relations[name].column_names])
+                found = find_latest(self._connection, self._duck, wanted)
+                view = found.as_view if with_views and len(found.plan.clean) >= WORTH_A_VIEW else None
+                if view:
+                    views[name] = _exposed_view(view, wanted, mentioned.names)
+                    paths |= {batch.path for batch in found.plan.clean}
+                else:
+                    scanned = read_found(self._duck, found)
+                    relations[name] = exposed(scanned.rows, mentioned.names)
+                    scans.append((str(wanted.table.definition), wanted, scanned))
+                _hide_from_star(use, _hidden(wanted, mentioned.names))
             _replace(use.node, name)
         _drop_namespaces(query)
-        return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans))
+        return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans), views, frozenset(paths))
 
     def run(
         self,
@@ -234,6 +245,20 @@ def exposed(rows: pa.Table, names: frozenset[str]) -> pa.Table:
     if USER_ID in rows.column_names and USER_ID not in names:
         rows = rows.drop_columns([USER_ID])
     return rows
+
+
+def _exposed_view(view: str, wanted: Wanted, names: frozenset[str]) -> str:
+    """The same for a query instead of rows."""
+    updated = (
+        f", to_timestamp((({SEQ} >> {SHIFT}) + {EPOCH_MILLISECONDS}) / 1000) AS {UPDATED}" if UPDATED in names else ""
+    )
+    owned = wanted.table.definition.per_user and USER_ID not in names
+    return f"SELECT *{f' EXCLUDE ({USER_ID})' if owned else ''}{updated} FROM ({view})"
+
+
+def _hidden(wanted: Wanted, names: frozenset[str]) -> list[str]:
+    there = {UPDATED, USER_ID} if wanted.table.definition.per_user else {UPDATED}
+    return [column for column in _HIDDEN if column in there & names]
 
 
 def _names_deleted(use: Use) -> bool:

@@ -52,20 +52,62 @@ class Scanned:
 Hot = Mapping[str, tuple[TableDefinition, pa.Table]]  # by name; which definition rows were written under
 
 
-def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
+@dataclass(frozen=True)
+class Found:
+    """What is there of a table, before batches are opened."""
+
+    wanted: Wanted
+    hot: Hot
+    batches: int
+    plan: ScanPlan
+
+    @property
+    def hot_versions(self) -> int:
+        return sum(part.num_rows for _, part in self.hot.values())
+
+    @property
+    def as_view(self) -> str | None:
+        """A query over batches alone, where their rows are those that are wanted; None: they must be looked through.
+
+        Not where rows are hidden: what a user asks could meet them first, and fail because of them.
+        """
+        plan, wanted = self.plan, self.wanted
+        if self.hot_versions or plan.grouped or plan.graves or wanted.row_filter or not plan.clean:
+            return None
+        if any(batch.of(SYSTEM_COLUMN_IDS[DELETED]).high != "0" or "://" in batch.path for batch in plan.clean):
+            return None
+        definition = wanted.table.definition
+        columns = [column for column in definition.columns if column in wanted.columns]
+        scan = _scan(definition, columns, plan.clean, (), wanted)
+        return f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"
+
+
+def find_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Found:
     definition = wanted.table.definition
     columns = _with_key(definition, wanted.columns)
     hot = {
         f"hot_{place}": (
             part.definition,
-            read_versions(connection, part, wanted.user_id, _known(part.definition, columns), wanted.predicates),
+            read_versions(
+                connection, part, wanted.user_id, _known(part.definition, columns), wanted.predicates,
+                batches_too=wanted.table.has_files,
+            ),
         )
         for place, part in enumerate(wanted.table.hot)
-    }
+    }  # fmt: skip
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
-    plan = _plan(duck, definition, batches, wanted)
-    rows = resolve_latest_version(duck, definition, columns, hot, plan, wanted)
-    return Scanned(rows, sum(part.num_rows for _, part in hot.values()), len(batches), plan)
+    return Found(wanted, hot, len(batches), _plan(duck, definition, batches, wanted))
+
+
+def read_found(duck: Duck, found: Found) -> Scanned:
+    definition = found.wanted.table.definition
+    columns = _with_key(definition, found.wanted.columns)
+    rows = resolve_latest_version(duck, definition, columns, found.hot, found.plan, found.wanted)
+    return Scanned(rows, found.hot_versions, found.batches, found.plan)
+
+
+def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
+    return read_found(duck, find_latest(connection, duck, wanted))
 
 
 def read_by_key(
