@@ -1,6 +1,7 @@
 """One Postgres for the whole suite; each test gets a database of its own, copied from a template with the schema."""
 
 import itertools
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -121,6 +122,7 @@ def module_lake(
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
     """One Spark for the whole suite; two cores, and a failed task is tried again."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would write to what is closed already
     conf = SparkConf().setMaster("local[2, 2]").setAppName("tests").setAll(list(CONF.items()))
     with pytest.MonkeyPatch.context() as patched:
         here = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **S3_ENVIRONMENT}

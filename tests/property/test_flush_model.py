@@ -1,5 +1,6 @@
 """Random statements, flushes and crashes: readers see the model at every step, and so do strangers in the files."""
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,20 @@ from hypothesis.stateful import initialize, rule
 from pyspark import SparkContext
 
 from flush_lake import FlushLake
+from lakefork.errors import NotFoundError
 from lakefork.settings import FlushSettings, Settings
-from lakefork.spark import flush, flush_publish, manifests
+from lakefork.spark import dedup, flush, flush_publish, manifests
 from lakefork.sql.engine import Engine
 from sql_model import SqlMachine, run_machine
 
 CRASHES: list[tuple[Any, str] | None] = [
     None, (flush, "plan_flush"), (flush, "publish_all"), (flush_publish, "publish"), (flush, "bring_manifests_up"),
     (manifests, "replace_file"),
+]  # fmt: skip
+
+
+DEDUP_CRASHES: list[tuple[Any, str] | None] = [
+    None, None, (dedup, "_parts"), (dedup, "_publish"), (dedup, "_commit_surely"), (dedup, "bring_manifests_up"),
 ]  # fmt: skip
 
 
@@ -71,8 +78,33 @@ class FlushMachine(SqlMachine):
                 for key, row in rows.live().items()
             }
             assert found == expected, table
-        published = self.flush_lake.paths("app.own") + self.flush_lake.paths("app.common")
-        assert self.flush_lake.files_on_disk() == sorted(published)
+        known = self.flush_lake.sql(
+            "SELECT path FROM lakefork.file_reference WHERE catalog_id = %s", self.lake.catalog.catalog_id
+        )
+        assert set(self.flush_lake.files_on_disk()) == {path for (path,) in known}, "old snapshots need the others"
+
+    @rule(crash=st.sampled_from(DEDUP_CRASHES), late=st.booleans())
+    def dedup_really(self, crash: tuple[Any, str] | None, *, late: bool) -> None:
+        before = self.history()
+        with pytest.MonkeyPatch.context() as patched:
+            if crash:
+                _crash_in(patched, *crash, late=late)
+            with contextlib.suppress(Crash):
+                self.flush_lake.dedup(catalog=self.lake.catalog.name)
+        after = self.history()
+        assert {snapshot: after[snapshot] for snapshot in before} == before, "retained snapshots read as before"
+
+    def history(self) -> dict[int, list[tuple[Any, ...]]]:
+        """What the files of one table said at the last snapshots."""
+        found = self.flush_lake.sql(
+            "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE catalog_id = %s ORDER BY 1 DESC LIMIT 4",
+            self.lake.catalog.catalog_id,
+        )
+        rows = {}
+        for (snapshot,) in found:
+            with contextlib.suppress(NotFoundError):
+                rows[snapshot] = self.lake.rows(f"SELECT * FROM app.own AT (VERSION => {snapshot}) ORDER BY ALL")
+        return rows
 
 
 def _crash_in(patched: pytest.MonkeyPatch, owner: Any, name: str, *, late: bool) -> None:
