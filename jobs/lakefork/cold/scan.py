@@ -44,10 +44,11 @@ def _lexicographic(names: Sequence[str], op: str, values: Sequence[str]) -> str:
     return f"({names[0]} {op[0]} {values[0]} OR ({names[0]} = {values[0]} AND {rest}))"
 
 
-def condition(predicate: Predicate) -> str:
+def condition(predicate: Predicate, name: str | None = None) -> str:
+    """name: of the column, if it is not the one that scan_sql gives it."""
     column = predicate.column
     values = [duckdb_literal(value, column.type) for value in predicate.values]
-    name = f"c{column.column_id}"
+    name = name or f"c{column.column_id}"
     return f"{name} IN ({', '.join(values)})" if len(values) > 1 else f"{name} {predicate.op} {values[0]}"
 
 

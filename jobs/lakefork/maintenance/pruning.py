@@ -16,6 +16,7 @@ from lakefork.predicates import Predicate
 from lakefork.tables import DELETED, SYSTEM_COLUMN_IDS, Column
 
 _DELETED_ID = SYSTEM_COLUMN_IDS[DELETED]
+_UNKNOWN = (None, None)
 
 
 class Bounds(NamedTuple):
@@ -68,7 +69,7 @@ def plan_scan(
     plan = ScanPlan()
     left = _matching(batches, predicates, plan.skipped)
     for of_owner in _by_owner(left):
-        graves = [] if include_deleted else [one for one in of_owner if one.of(_DELETED_ID).low == "1"]
+        graves = [] if include_deleted else [one for one in of_owner if one.bounds.get(_DELETED_ID, _UNKNOWN)[0] == "1"]
         for together in _sharing_keys([one for one in of_owner if one not in graves] if graves else of_owner, key):
             if len(together) > 1:
                 plan.grouped += together
@@ -124,6 +125,8 @@ def _may_match(found: tuple[Any, ...] | None, predicate: Predicate, parse: Calla
     if len(found) > 3 and found[3] is not None and found[2] == found[3]:  # only NULLs
         return False
     low, high = parse(found[0]), parse(found[1])
+    if len(predicate.values) == 1:
+        return _within(predicate.op, predicate.values[0], low, high)
     return any(_within(predicate.op, value, low, high) for value in predicate.values)
 
 

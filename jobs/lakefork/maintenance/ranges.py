@@ -1,14 +1,12 @@
 """Ranges of keys, and which of them may hold a key in common."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class KeyRange:
+class KeyRange(NamedTuple):
     """The least and the greatest value of a key's first column; None where it is not known."""
 
     low: Any = None
@@ -21,17 +19,18 @@ class KeyRange:
 
 def touching(items: Iterable[Item], range_of: Callable[[Item], KeyRange]) -> Iterator[list[Item]]:
     """Groups such that no key can be in two of them, in the order of keys; a range that is not known touches all."""
-    everything = list(items)
-    if not all(range_of(item).is_known for item in everything):
-        yield from [everything] if everything else []
+    ranged = [(range_of(item), item) for item in items]
+    if not all(found.is_known for found, _ in ranged):
+        yield [item for _, item in ranged]
         return
+    ranged.sort(key=lambda one: one[0].low)
     group: list[Item] = []
     end: Any = None
-    for item in sorted(everything, key=lambda one: range_of(one).low):
-        if group and range_of(item).low > end:
+    for (low, high), item in ranged:
+        if group and low > end:
             yield group
             group, end = [], None
         group.append(item)
-        end = range_of(item).high if end is None else max(end, range_of(item).high)
+        end = high if end is None or high > end else end
     if group:
         yield group

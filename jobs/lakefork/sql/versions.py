@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefork.cold.scan import scan_sql
+from lakefork.cold.scan import condition, scan_sql
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, read_versions
@@ -200,9 +200,11 @@ def resolve_latest_version(
     ctes = ["w AS MATERIALIZED (FROM wanted_keys)"] if keys is not None else []
     selects = []
     if parts:
+        known = {*columns, *definition.system_columns}
         newest, newest_only = _newest_versions(definition, wanted, with_batches=bool(plan.grouped or plan.graves))
         ctes.append(f"versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest})")
-        selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest_only, *conditions])}")
+        filters = [condition(one, quoted_name(one.column)) for one in wanted.filters if one.column in known]
+        selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest_only, *conditions, *filters])}")
     if plan.clean:
         selects.append(_clean_rows(definition, columns, plan, wanted, conditions, superseded=bool(parts)))
     if not selects:
