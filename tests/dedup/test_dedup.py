@@ -1,12 +1,17 @@
 """snapshot_dedup: fewer files, the same answers, at every snapshot that is retained."""
 
+import datetime
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psycopg
 import pyarrow.parquet as pq
 import pytest
+from psycopg.rows import dict_row
 
 from flush_lake import Filled, FlushLake
 from lakefork.catalog.connection import connect
@@ -50,7 +55,7 @@ def test_batches_become_few_with_one_version_per_key(flushed: Filled) -> None:
     old = lake.paths("app.mine") + lake.paths("app.ours")
     result = lake.dedup()
     assert flushed.rows() == flushed.in_files() == expected
-    assert (result["files_replaced"], result["tables"]) == (9, 3)
+    assert (result["files_replaced"], result["tables"], result["users"]) == (9, 2, 2)
     for table in TABLES:
         paths = lake.paths(table)
         keys = duckdb.sql(
@@ -195,19 +200,26 @@ def test_old_files_are_merged_under_the_definition_of_now(flush_lake: FlushLake)
     assert pq.read_schema(path).names == ["id", "a", "c", "d", "_seq", "_deleted"]
 
 
-def test_a_flush_may_publish_meanwhile(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = flushed.flush_lake
-    real = dedup._commit_surely
-    done = []
+def before_the_first_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
+    real = dedup._commit
+    happened = []
 
     def commit(*arguments: Any) -> int:
-        if not done:
-            done.append(1)
-            flushed.write(3)
-            lake.flush()
+        if not happened:
+            happened.append(happens())
         return real(*arguments)
 
-    monkeypatch.setattr(dedup, "_commit_surely", commit)
+    monkeypatch.setattr(dedup, "_commit", commit)
+
+
+def test_a_flush_may_publish_meanwhile(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = flushed.flush_lake
+
+    def publish_more() -> None:
+        flushed.write(3)
+        lake.flush()
+
+    before_the_first_commit(monkeypatch, publish_more)
     assert lake.dedup()["files_replaced"] == 9
     assert flushed.rows() == flushed.in_files()
     assert len(lake.paths("app.ours")) == 2, "what was flushed meanwhile is not part of it"
@@ -217,7 +229,7 @@ def test_a_flush_may_publish_meanwhile(flushed: Filled, monkeypatch: pytest.Monk
 def test_what_changed_meanwhile_is_left_alone(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = flushed.flush_lake
     expected = flushed.rows()
-    real = dedup._commit_surely
+    real = dedup._commit
     done = []
 
     def commit(context: Any, plan: Any, merge: Any, files: Any) -> int:
@@ -233,7 +245,7 @@ def test_what_changed_meanwhile_is_left_alone(flushed: Filled, monkeypatch: pyte
                 )
         return real(context, plan, merge, files)
 
-    monkeypatch.setattr(dedup, "_commit_surely", commit)
+    monkeypatch.setattr(dedup, "_commit", commit)
     result = lake.dedup()
     assert result["files_replaced"] == 6
     assert any("app.ours: 3 batches are left as they are" in line for line in lake.lines), lake.lines
@@ -245,16 +257,7 @@ def test_what_changed_meanwhile_is_left_alone(flushed: Filled, monkeypatch: pyte
 
 def test_a_dropped_table_is_left_alone(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = flushed.flush_lake
-    real = dedup._commit_surely
-    done = []
-
-    def commit(*arguments: Any) -> int:
-        if not done:
-            done.append(1)
-            lake.lake.run("DROP USER TABLE app.mine; DROP SHARED TABLE app.ours")
-        return real(*arguments)
-
-    monkeypatch.setattr(dedup, "_commit_surely", commit)
+    before_the_first_commit(monkeypatch, lambda: lake.lake.run("DROP USER TABLE app.mine; DROP SHARED TABLE app.ours"))
     assert lake.dedup()["files_replaced"] == 0
     known = {path for (path,) in lake.sql("SELECT path FROM lakefork.file_reference")}
     assert set(lake.files_on_disk()) == known
@@ -284,6 +287,56 @@ def test_a_broken_storage_is_one_clear_error(flushed: Filled) -> None:
     assert flushed.rows() == flushed.in_files() == expected
 
 
+def test_a_broken_batch_of_a_large_group_is_named_too(flushed: Filled) -> None:
+    lake = flushed.flush_lake
+    settings = with_dedup(lake, slice_mb=1, file_mb=1)
+    lake.sql("UPDATE ducklake_data_file SET file_size_bytes = 10000000 RETURNING 1")  # so that keys are sampled
+    victim = Path(lake.paths("app.ours")[1])
+    victim.write_bytes(victim.read_bytes()[:100])
+    with pytest.raises(StorageError, match=r"app\.ours was not merged: .*batch-1\.parquet"):
+        lake.dedup(settings=settings)
+    assert len(lake.paths("app.mine")) < 6, "the other table was merged"
+
+
+@pytest.mark.parametrize("happened", [True, False], ids=["it happened", "it did not"])
+def test_a_connection_that_breaks_at_commit(flushed: Filled, monkeypatch: pytest.MonkeyPatch, happened: bool) -> None:
+    lake = flushed.flush_lake
+    expected = flushed.rows()
+    real = dedup._commit
+    broken = []
+
+    def commit(context: Any, *arguments: Any) -> int:
+        if broken:
+            return real(context, *arguments)
+        if happened:
+            real(context, *arguments)
+        broken.append(1)
+        context.connection.close()
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(dedup, "_commit", commit)
+    assert lake.dedup()["files_replaced"] == 9
+    assert any("asking again" in line for line in lake.lines)
+    assert flushed.rows() == flushed.in_files() == expected
+    assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+
+
+def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn: str) -> None:
+    role = f"blind_{uuid.uuid4().hex[:8]}"
+    flush_lake.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'blind'; SELECT 1")
+    try:
+        with flush_lake.context(job="snapshot_dedup") as context:
+            recently = dedup._oldest_transaction(context)
+            assert recently > datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+            seeing = context.connection
+            with psycopg.connect(dsn, user=role, password="blind", row_factory=dict_row) as blind:
+                context.connection = blind
+                assert dedup._oldest_transaction(context).year == 1970
+                context.connection = seeing
+    finally:
+        flush_lake.sql(f"DROP ROLE {role}; SELECT 1")
+
+
 def test_batches_that_hold_less_than_the_catalog_says_are_left_alone(flushed: Filled) -> None:
     lake = flushed.flush_lake
     path = lake.paths("app.ours")[0]
@@ -302,9 +355,9 @@ class Crash(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name", "call", "late"),
     [
-        (dedup, "_parts", 1, False), (dedup, "_publish", 1, False), (dedup, "_commit_surely", 1, True),
-        (dedup, "_commit_surely", 2, True), (dedup, "remove_what_did_not_count", 1, False),
-        (dedup, "bring_manifests_up", 1, False), (dedup, "bring_manifests_up", 1, True),
+        (dedup, "_parts", 1, False), (dedup, "_publish", 1, False), (dedup, "_commit", 1, True),
+        (dedup, "_commit", 2, True), (dedup, "remove_what_did_not_count", 1, False),
+        (dedup, "write_pending", 1, False), (dedup, "write_pending", 1, True),
         (staging, "forget_staged", 1, False),
     ],
 )  # fmt: skip

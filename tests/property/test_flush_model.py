@@ -25,7 +25,7 @@ CRASHES: list[tuple[Any, str] | None] = [
 
 
 DEDUP_CRASHES: list[tuple[Any, str] | None] = [
-    None, None, (dedup, "_parts"), (dedup, "_publish"), (dedup, "_commit_surely"), (dedup, "bring_manifests_up"),
+    None, None, (dedup, "_parts"), (dedup, "_publish"), (dedup, "_commit"), (dedup, "write_pending"),
 ]  # fmt: skip
 
 

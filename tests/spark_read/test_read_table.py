@@ -462,3 +462,22 @@ def test_a_table_on_s3(
         read_lake.check("app.t", ["ada", "bob"])
         read_lake.flush_and_trim()
         assert len(read_lake.check("app.t", ["ada", "bob"])) == 40
+
+
+def test_batches_of_tombstones_group_nothing(read_lake: ReadLake) -> None:
+    read_lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v INT)")
+    for user in ("ada", "bob"):
+        read_lake.flush_lake.lake.run("INSERT INTO app.t SELECT i, i FROM range(0, 9) r(i)", user=user)
+    read_lake.flush_and_trim()
+    read_lake.flush_lake.lake.run("DELETE FROM app.t WHERE id IN (0, 5)", user="ada")
+    read_lake.flush_and_trim()
+    read_lake.flush_lake.dedup()
+    read_lake.flush_lake.lake.run("INSERT INTO app.t VALUES (0, 100)", user="ada")  # after its tombstone
+    read_lake.flush_and_trim()
+    frame = read_lake.table("app.t")
+    assert "Window" not in plan_of(frame)
+    found = sorted((row["_user_id"], row["id"], row["v"]) for row in frame.collect())
+    kept = [(key, key) for key in range(9) if key not in (0, 5)]
+    assert found == [("ada", 0, 100), *(("ada", *row) for row in kept), *(("bob", key, key) for key in range(9))]
+    expected = read_lake.flush_lake.lake.rows("SELECT id, v FROM app.t ORDER BY id", user="ada")
+    assert sorted((row.id, row.v) for row in read_lake.table("app.t", user="ada").collect()) == expected

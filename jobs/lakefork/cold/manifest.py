@@ -247,19 +247,28 @@ def check_manifest(found: ManifestContent | BrokenManifest, recorded: RecordedDi
     if isinstance(found, BrokenManifest):
         return [Difference("broken manifest", found.problem)]
     expected = _parse(_document(recorded))
-    return [*_differing_numbers(found, expected), *_differing_batches(found, expected, recorded)]
+    return [*_differing(found, expected, _HEAD), *_differing_batches(found, expected, recorded)]
 
 
-def _differing_numbers(found: ManifestContent, expected: ManifestContent) -> Iterator[Difference]:
-    for kind, name in (
-        ("wrong table", "table_id"),
-        ("wrong user", "user_id"),
-        ("stale manifest", "snapshot_id"),
-        ("wrong number", "max_batch"),
-    ):
+_HEAD = {
+    "table_id": "wrong table",
+    "user_id": "wrong user",
+    "snapshot_id": "stale manifest",
+    "max_batch": "wrong number",
+}
+_FACTS = {
+    "row_count": "wrong row count", "size_bytes": "wrong size", "data_file_id": "wrong number",
+    "schema_version": "wrong number", "status": "wrong status", "min_seq": "wrong statistics",
+    "max_seq": "wrong statistics",
+}  # fmt: skip
+
+
+def _differing(found: object, expected: object, kinds: Mapping[str, str], where: str = "") -> Iterator[Difference]:
+    """kinds: by the name of a field, what it is if it differs."""
+    for name, kind in kinds.items():
         says, should = getattr(found, name), getattr(expected, name)
         if says != should:
-            yield Difference(kind, f"{name} is {_short(says)}, the catalog says {_short(should)}")
+            yield Difference(kind, f"{where}{name} is {_short(says)}, the catalog says {_short(should)}")
 
 
 def _differing_batches(
@@ -271,25 +280,10 @@ def _differing_batches(
         if entry is None:
             yield Difference("missing batch", f"{batch.file} is not listed")
         else:
-            yield from _differing_facts(entry, batch)
+            yield from _differing(entry, batch, _FACTS, f"{batch.file}: ")
             yield from _differing_columns(entry, batch, source)
     for file in listed:
         yield Difference("extra batch", f"{_short(file)} is listed, the catalog has no such batch")
-
-
-def _differing_facts(found: ManifestBatch, expected: ManifestBatch) -> Iterator[Difference]:
-    for kind, name in (
-        ("wrong row count", "row_count"),
-        ("wrong size", "size_bytes"),
-        ("wrong number", "data_file_id"),
-        ("wrong number", "schema_version"),
-        ("wrong status", "status"),
-        ("wrong statistics", "min_seq"),
-        ("wrong statistics", "max_seq"),
-    ):
-        says, should = getattr(found, name), getattr(expected, name)
-        if says != should:
-            yield Difference(kind, f"{expected.file}: {name} is {_short(says)}, the catalog says {_short(should)}")
 
 
 def _differing_columns(

@@ -8,7 +8,7 @@ whatever is asked of its columns may.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from lakefork.cold.statistics import bound_parser
 from lakefork.maintenance.ranges import KeyRange, touching
@@ -19,25 +19,25 @@ _DELETED_ID = SYSTEM_COLUMN_IDS[DELETED]
 _UNKNOWN = (None, None)
 
 
-class Bounds(NamedTuple):
-    """As the catalog records them: text, or None where not known."""
-
-    low: str | None
-    high: str | None
-    nulls: int | None = None
-    values: int | None = None
-
-
 @dataclass(frozen=True)
 class Batch:
-    """A file, whose rows it holds (None: nobody's), and the bounds of some of its columns."""
+    """A file, whose rows it holds (None: nobody's), and the bounds of some of its columns by id.
+
+    Bounds are as the catalog records them: the least and the greatest value as text, None where not known, and if known
+    how many NULLs there are among how many values.
+    """
 
     path: str
-    bounds: Mapping[int, tuple[Any, ...]]  # of Bounds
+    bounds: Mapping[int, tuple[Any, ...]]
     owner: str | None = None
 
-    def of(self, column_id: int) -> Bounds:
-        return Bounds(*self.bounds.get(column_id, (None, None)))
+    @property
+    def only_deleted(self) -> bool:
+        return bool(self.bounds.get(_DELETED_ID, _UNKNOWN)[0] == "1")
+
+    @property
+    def none_deleted(self) -> bool:
+        return bool(self.bounds.get(_DELETED_ID, _UNKNOWN)[1] == "0")
 
 
 @dataclass
@@ -69,7 +69,7 @@ def plan_scan(
     plan = ScanPlan()
     left = _matching(batches, predicates, plan.skipped)
     for of_owner in _by_owner(left):
-        graves = [] if include_deleted else [one for one in of_owner if one.bounds.get(_DELETED_ID, _UNKNOWN)[0] == "1"]
+        graves = [] if include_deleted else [one for one in of_owner if one.only_deleted]
         for together in _sharing_keys([one for one in of_owner if one not in graves] if graves else of_owner, key):
             if len(together) > 1:
                 plan.grouped += together

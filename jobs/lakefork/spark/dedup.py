@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
 
+import duckdb
 import psycopg
 from psycopg.types.json import Jsonb
 
@@ -24,10 +25,10 @@ from lakefork.maintenance.ranges import KeyRange
 from lakefork.params import SnapshotDedupParams
 from lakefork.queries import load
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
-from lakefork.spark.batch_files import Destination
+from lakefork.spark.batch_files import Destination, WrittenFile
 from lakefork.spark.dedup_task import READER_MB, Merge, Merged, MergeEnvironment, Part, run_parts, scan_of
-from lakefork.spark.flush_publish import Totals, bring_manifests_up
 from lakefork.spark.job import JobContext
+from lakefork.spark.manifests import write_pending
 from lakefork.spark.staging import discard_leftovers, remove_what_did_not_count
 from lakefork.storage import StorageOptions
 from lakefork.tables import TableDefinition
@@ -35,7 +36,6 @@ from lakefork.tables import TableDefinition
 MB = 1 << 20
 EXPANSION = 4  # so many times its size on disk a batch may need in memory; where it is more, parts are halved
 SAMPLED_KEYS = 1_000  # per part
-COMMIT_ATTEMPTS = 6
 
 
 @dataclass
@@ -56,17 +56,48 @@ class Plan:
         )
 
 
+@dataclass
+class Done:
+    """What was published; unwritten: what was not, and why."""
+
+    tables: set[Table] = field(default_factory=set)
+    users: set[tuple[Table, str]] = field(default_factory=set)
+    rows_in: int = 0
+    rows_out: int = 0
+    files_written: int = 0
+    bytes_written: int = 0
+    files_replaced: int = 0
+    bytes_replaced: int = 0
+    snapshot_id: int | None = None
+    unwritten: list[str] = field(default_factory=list)
+
+    def add(self, merge: Merge, read: int, files: Sequence[WrittenFile], snapshot_id: int) -> None:
+        table = _table(merge.definition)
+        self.tables.add(table)
+        self.users |= {(table, merge.user_id)} if merge.user_id is not None else set()
+        self.rows_in += read
+        self.rows_out += sum(file.facts.record_count for file in files)
+        self.files_written += len(files)
+        self.bytes_written += sum(file.facts.size_bytes for file in files)
+        self.files_replaced += len(merge.group.batches)
+        self.bytes_replaced += merge.group.size_bytes
+        self.snapshot_id = max(self.snapshot_id or 0, snapshot_id)
+
+    def as_result(self) -> dict[str, Any]:
+        counts = {name: value for name, value in vars(self).items() if name != "unwritten"}
+        return {**counts, "tables": len(self.tables), "users": len(self.users)}
+
+
 def run_dedup(context: JobContext, params: SnapshotDedupParams) -> dict[str, Any]:
-    totals = Totals()
-    result: dict[str, Any] = {"files_replaced": 0, "bytes_replaced": 0}
+    done = Done()
     plan = _lease(context, _plan(context, params))
     if plan.merges:
-        _merge_all(context, plan, totals, result)
+        _merge_all(context, plan, done)
     else:
         context.progress("nothing is worth merging")
-    if totals.unwritten:
-        raise StorageError("; ".join(totals.unwritten))
-    return {**totals.as_result(), **result}
+    if done.unwritten:
+        raise StorageError("; ".join(done.unwritten))
+    return done.as_result()
 
 
 def _plan(context: JobContext, params: SnapshotDedupParams) -> Plan:
@@ -126,10 +157,14 @@ def forget_before(retention_seconds: int | None, oldest_transaction: datetime.da
 
 
 def _oldest_transaction(context: JobContext) -> datetime.datetime:
-    """Whoever began to read before a row was deleted may still write what relies on it."""
+    """Whoever began to read before a row was deleted may still write what relies on it.
+
+    Where others' transactions are hidden (role pg_read_all_stats shows them), one may be as old as can be.
+    """
     row = context.connection.execute(
-        "SELECT coalesce(min(xact_start), now()) AS oldest FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        "SELECT CASE WHEN bool_or(query = '<insufficient privilege>') THEN to_timestamp(0) "
+        "ELSE coalesce(min(xact_start), now()) END AS oldest FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     ).fetchone()
     assert row is not None  # noqa: S101 - an aggregate
     oldest: datetime.datetime = row["oldest"]
@@ -146,28 +181,29 @@ def _lease(context: JobContext, plan: Plan) -> Plan:
     return Plan(plan.base, [merge for merge in plan.merges if _table(merge.definition) in leased])
 
 
-def _merge_all(context: JobContext, plan: Plan, totals: Totals, result: dict[str, Any]) -> None:
+def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
     discard_leftovers(context, plan.tables)
     context.progress(f"to merge: {plan}")
     parts = _parts(context, plan)
     waiting = [len(of_merge) for of_merge in parts]
-    done: dict[int, list[Merged]] = defaultdict(list)
-    published = 0
+    written: dict[int, list[Merged]] = defaultdict(list)
+    groups = 0
     started = time.monotonic()
     for merged in _run(context, plan, [part for of_merge in parts for part in of_merge]):
-        done[merged.merge].append(merged)
-        if len(done[merged.merge]) == waiting[merged.merge]:
-            _publish(context, plan, merged.merge, done.pop(merged.merge), totals, result)
-            published += 1
+        written[merged.merge].append(merged)
+        if len(written[merged.merge]) == waiting[merged.merge]:
+            _publish(context, plan, merged.merge, written.pop(merged.merge), done)
+            groups += 1
             seconds = max(time.monotonic() - started, 0.001)
             context.progress(
-                f"{published:,} of {len(plan.merges):,} group(s) merged, {totals.rows_in / seconds:,.0f} versions/s"
+                f"{groups:,} of {len(plan.merges):,} group(s) merged, {done.rows_in / seconds:,.0f} versions/s"
             )
     remove_what_did_not_count(context, plan.tables)
     # Where a flush is at work, it writes these too.
     names = {table_lease(*table): table for table in plan.tables}
     free = context.leases.take_free(context.connection, names)
-    bring_manifests_up(context, sorted(names[name] for name in free), totals)
+    _, problems = write_pending(context, sorted(names[name] for name in free))
+    done.unwritten += problems
 
 
 def _parts(context: JobContext, plan: Plan) -> list[list[Part]]:
@@ -192,6 +228,8 @@ def _slices(storage: StorageOptions, merges: Sequence[Merge], place: int, count:
             f"SELECT {names} FROM (SELECT * FROM ({scan_of(merge, Part(place), merge.definition.key)}) "
             f"USING SAMPLE reservoir({SAMPLED_KEYS * count} ROWS) REPEATABLE (1)) ORDER BY {names}"
         ).fetchall()
+    except (duckdb.Error, OSError):  # the task that reads it says which batch it is
+        sample = []
     finally:
         reader.close()
     bounds = dict.fromkeys(sample[len(sample) * number // count] for number in range(1, count)) if sample else {}
@@ -251,18 +289,16 @@ def _attempt(
         return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
 
 
-def _publish(
-    context: JobContext, plan: Plan, place: int, parts: Sequence[Merged], totals: Totals, result: dict[str, Any]
-) -> None:
+def _publish(context: JobContext, plan: Plan, place: int, parts: Sequence[Merged], done: Done) -> None:
     merge = plan.merges[place]
     name = _name(merge.definition)
     problems = [part.problem for part in parts if part.problem]
     if problems:
-        totals.unwritten.append(f"{name} was not merged: {problems[0]}")
+        done.unwritten.append(f"{name} was not merged: {problems[0]}")
         return
     read = sum(part.read for part in parts)
     if read != merge.group.rows:
-        totals.unwritten.append(
+        done.unwritten.append(
             f"{name} was not merged: its batches hold {read:,} rows, and the catalog says {merge.group.rows:,} "
             "(`lakefork run catalog_fsck` says more)"
         )
@@ -270,28 +306,14 @@ def _publish(
     files = [file for part in parts for file in part.files]
     context.check_leases()
     try:
-        snapshot_id = _commit_surely(context, plan, merge, files)
+        snapshot_id = context.commit_surely(lambda: _commit(context, plan, merge, files))
     except (ConflictError, NotFoundError) as error:
         context.progress(f"{name}: {len(merge.group.batches)} batches are left as they are: {error}")
         return
-    _count(totals, result, merge, read, files, snapshot_id)
+    done.add(merge, read, files, snapshot_id)
 
 
-def _count(
-    totals: Totals, result: dict[str, Any], merge: Merge, read: int, files: Sequence[Any], snapshot_id: int
-) -> None:
-    rows_out = sum(file.facts.record_count for file in files)
-    counts = {
-        "users": 1 if merge.user_id is not None else 0, "rows_in": read, "rows_out": rows_out,
-        "files_written": len(files), "bytes_written": sum(file.facts.size_bytes for file in files),
-    }  # fmt: skip
-    totals.add(counts, snapshot_id)
-    result["files_replaced"] += len(merge.group.batches)
-    result["bytes_replaced"] += merge.group.size_bytes
-
-
-def _commit_surely(context: JobContext, plan: Plan, merge: Merge, files: Sequence[Any]) -> int:
-    """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, and does it if not."""
+def _commit(context: JobContext, plan: Plan, merge: Merge, files: Sequence[WrittenFile]) -> int:
     definition = merge.definition
     changes = Changes()
     for batch in merge.group.batches:
@@ -305,18 +327,10 @@ def _commit_surely(context: JobContext, plan: Plan, merge: Merge, files: Sequenc
         "changes": Jsonb(changes.as_json()), "paths": [file.path for file in files],
         "commit_key": f"dedup/{context.run.run_id}/{definition.catalog_id}/{merge.group.batches[0].file_id}",
     }  # fmt: skip
-    for attempt in range(COMMIT_ATTEMPTS):
-        try:
-            with domain_errors():
-                row = context.connection.execute(load("lakefork.catalog")["publish_dedup"], wanted).fetchone()
-            assert row is not None  # noqa: S101 - the function returns one row or raises
-            return int(row["snapshot_id"])
-        except psycopg.OperationalError as error:
-            if attempt == COMMIT_ATTEMPTS - 1:
-                raise DatabaseError(f"Postgres: {str(error).splitlines()[0]}") from error
-            context.progress(f"the connection broke while publishing; asking again ({str(error).splitlines()[0]})")
-            context.reconnect()
-    raise AssertionError("unreachable")
+    with domain_errors():
+        row = context.connection.execute(load("lakefork.catalog")["publish_dedup"], wanted).fetchone()
+    assert row is not None  # noqa: S101 - the function returns one row or raises
+    return int(row["snapshot_id"])
 
 
 def _table(definition: TableDefinition) -> Table:

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import psycopg
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.flushes import (
     Publication,
-    ReadSnapshot,
     Table,
     forget_staged,
     publish,
@@ -20,7 +18,7 @@ from lakefork.catalog.flushes import (
     table_lease,
 )
 from lakefork.cold.layout import batch_directory, below_table
-from lakefork.errors import DatabaseError, NotFoundError
+from lakefork.errors import NotFoundError
 from lakefork.maintenance.flush import Share
 from lakefork.queries import load
 from lakefork.spark.flush_plan import Work
@@ -30,8 +28,6 @@ from lakefork.spark.manifests import write_pending
 from lakefork.spark.staging import remove_staged, remove_what_did_not_count
 from lakefork.storage import move_file
 from lakefork.storage.paths import path_part
-
-COMMIT_ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,9 @@ def _publish(context: JobContext, work: Work, place: int, staged: Staged, totals
     table, shares, files, read = work.tables[place], work.shares[place], staged.files, staged.read
     publication = _publication(table, shares, files, read, work.requested_before)
     try:
-        snapshot_id = _publish_surely(context, work.read, publication)
+        snapshot_id = context.commit_surely(
+            lambda: publish(context.connection, context.run.job_id, context.run.run_id, work.read, publication)
+        )
     except NotFoundError:
         remove_staged(context, [_key(table)], publication.paths)
         context.progress(f"{_name(table)} was dropped meanwhile: its {len(files)} staged file(s) were removed")
@@ -171,19 +169,6 @@ def _publication(
         },
         requested_before=requested_before,
     )
-
-
-def _publish_surely(context: JobContext, read: ReadSnapshot, publication: Publication) -> int | None:
-    """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, and does it if not."""
-    for attempt in range(COMMIT_ATTEMPTS):
-        try:
-            return publish(context.connection, context.run.job_id, context.run.run_id, read, publication)
-        except psycopg.OperationalError as error:
-            if attempt == COMMIT_ATTEMPTS - 1:
-                raise DatabaseError(f"Postgres: {str(error).splitlines()[0]}") from error
-            context.progress(f"the connection broke while publishing; asking again ({str(error).splitlines()[0]})")
-            context.reconnect()
-    raise AssertionError("unreachable")
 
 
 def _record_audit(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> None:

@@ -17,14 +17,16 @@ import psycopg
 
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
-from lakefork.errors import JobFailedError, LakeforkError, LeaseLostError, SetupError
+from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, LeaseLostError, SetupError
 from lakefork.params import JobParams, parse_params
 from lakefork.settings import Settings, load_settings
 from lakefork.spark.usage import UsageMeter
 from lakefork.storage import StorageOptions
 
 Params = TypeVar("Params", bound=JobParams)
+Published = TypeVar("Published")
 SAMPLE_SECONDS = 1.0
+COMMIT_ATTEMPTS = 6
 
 
 @dataclass
@@ -54,6 +56,19 @@ class JobContext:
                 return
             time.sleep(wait)
         self.connection = connect(self.dsn, check_version=False)
+
+    def commit_surely(self, publish: Callable[[], Published]) -> Published:
+        """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, or does it."""
+        for _ in range(COMMIT_ATTEMPTS - 1):
+            try:
+                return publish()
+            except psycopg.OperationalError as error:
+                self.progress(f"the connection broke while publishing; asking again ({_first_line(error)})")
+                self.reconnect()
+        try:
+            return publish()
+        except psycopg.OperationalError as error:
+            raise DatabaseError(f"Postgres: {_first_line(error)}") from error
 
     def check_leases(self) -> None:
         """To be called before anything that changes or deletes."""

@@ -12,21 +12,18 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import export_snapshot
-from lakefork.catalog.reads import AsOf, BatchFile, TableToRead, find_table_to_read
+from lakefork.catalog.reads import AsOf, TableToRead, find_table_to_read
 from lakefork.cold.newest import TooLargeError, newest_versions
-from lakefork.cold.statistics import parse_bound
-from lakefork.column_types import BOOLEAN
 from lakefork.errors import InvalidInputError, LimitError, SetupError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import defaults_query, versions_query
 from lakefork.hot.tables import HotTable
-from lakefork.maintenance.clean import separate
-from lakefork.maintenance.ranges import KeyRange
+from lakefork.maintenance.pruning import Batch, plan_scan
 from lakefork.settings import Settings, load_settings
 from lakefork.spark.read_batches import BatchReader, frame_name, frame_schema
 from lakefork.spark.read_types import plain, shown
 from lakefork.storage import StorageOptions
-from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition
+from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column
 
 
 def read_table(
@@ -114,26 +111,6 @@ def _read_defaults(reader: ArrowConnection, columns: Sequence[Column]) -> dict[i
     }
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A batch with what the proofs look at."""
-
-    file: BatchFile
-    key_range: KeyRange
-    may_have_tombstones: bool
-
-    @property
-    def owner(self) -> str | None:
-        return self.file.owner
-
-
-def _with_facts(definition: TableDefinition, file: BatchFile) -> _Batch:
-    first = definition.key[0]
-    low, high = (parse_bound(text, first.type) for text in file.bounds.get(first.column_id, (None, None)))
-    _, deleted = file.bounds.get(SYSTEM_COLUMN_IDS[DELETED], (None, None))
-    return _Batch(file, KeyRange(low, high), parse_bound(deleted, BOOLEAN) is not False)
-
-
 class _Frames:
     """Puts the frame of a table together from those of its parts."""
 
@@ -141,7 +118,9 @@ class _Frames:
         self._spark = spark
         self._hot_rows = captured.hot
         self._definition = captured.table.definition
-        self._batches = [_with_facts(self._definition, file) for file in captured.table.batches]
+        self._files = {file.path: file for file in captured.table.batches}
+        batches = [Batch(file.path, file.bounds, file.owner) for file in captured.table.batches]
+        self._plan = plan_scan(batches, self._definition.key[0], ())
         system = [column for column in self._definition.system_columns if column.name != USER_ID or whole_table]
         self._columns = (*self._definition.columns, *system)
         self._names = [frame_name(column) for column in self._columns]
@@ -172,27 +151,36 @@ class _Frames:
 
     def _cold(self) -> DataFrame | None:
         """Live rows of batches; None without batches."""
-        separated = separate(self._batches)
-        with_tombstones = [batch for batch in separated.alone if batch.may_have_tombstones]
-        without = [batch for batch in separated.alone if not batch.may_have_tombstones]
-        parts = [
-            *self._without_tombstones(without),
-            *(part.where(~F.col(_DELETED_NAME)) for part in self._read(with_tombstones, self._columns)),
-            *(self._newest(part).where(~F.col(_DELETED_NAME)) for part in self._together(separated.contested)),
+        clean = [
+            *self._without_tombstones([batch for batch in self._plan.clean if batch.none_deleted]),
+            *(
+                part.where(~F.col(_DELETED_NAME))
+                for part in self._read([batch for batch in self._plan.clean if not batch.none_deleted], self._columns)
+            ),
         ]
+        parts = [self._not_deleted_later(part) for part in clean]
+        grouped = self._read(self._plan.grouped + self._plan.graves, self._columns) if self._plan.grouped else []
+        if grouped:
+            parts.append(self._newest(reduce(DataFrame.union, grouped)).where(~F.col(_DELETED_NAME)))
         return reduce(DataFrame.union, parts) if parts else None
 
-    def _without_tombstones(self, batches: Sequence[_Batch]) -> list[DataFrame]:
+    def _not_deleted_later(self, rows: DataFrame) -> DataFrame:
+        """Without the rows that have a newer tombstone in a batch of its own."""
+        graves = self._read(self._plan.graves, self._columns)
+        if not graves:
+            return rows
+        dead = reduce(DataFrame.union, graves).select(*self._key, F.col(_SEQ_NAME).alias("deleted_by"))
+        newest = dead.groupBy(*self._key).agg(F.max("deleted_by").alias("deleted_by"))
+        joined = rows.join(newest, self._key, "left")
+        return joined.where(F.coalesce(F.col("deleted_by") < F.col(_SEQ_NAME), F.lit(True))).select(*self._names)
+
+    def _without_tombstones(self, batches: Sequence[Batch]) -> list[DataFrame]:
         """The catalog knows what _deleted is: it is not read."""
         read = [column for column in self._columns if column.name != DELETED]
         return [part.withColumn(_DELETED_NAME, F.lit(False)).select(*self._names) for part in self._read(batches, read)]
 
-    def _together(self, batches: Sequence[_Batch]) -> list[DataFrame]:
-        parts = self._read(batches, self._columns)
-        return [reduce(DataFrame.union, parts)] if parts else []
-
-    def _read(self, batches: Sequence[_Batch], columns: Sequence[Column]) -> list[DataFrame]:
-        return self._reader.frames([batch.file for batch in batches], columns)
+    def _read(self, batches: Sequence[Batch], columns: Sequence[Column]) -> list[DataFrame]:
+        return self._reader.frames([self._files[batch.path] for batch in batches], columns)
 
     def _newest(self, versions: DataFrame) -> DataFrame:
         newest_first = Window.partitionBy(*self._key).orderBy(F.col(_SEQ_NAME).desc())

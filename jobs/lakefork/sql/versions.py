@@ -74,7 +74,7 @@ class Found:
         plan, wanted = self.plan, self.wanted
         if self.hot_versions or plan.grouped or plan.graves or wanted.row_filter or not plan.clean:
             return None
-        if any(batch.of(SYSTEM_COLUMN_IDS[DELETED]).high != "0" or "://" in batch.path for batch in plan.clean):
+        if any(not batch.none_deleted or "://" in batch.path for batch in plan.clean):
             return None
         definition = wanted.table.definition
         columns = [column for column in definition.columns if column in wanted.columns]
