@@ -432,6 +432,23 @@ CREATE TABLE lakefork.batch_number (
     next_number BIGINT NOT NULL
 );
 
+CREATE TABLE lakefork.fork (
+    catalog_id      BIGINT PRIMARY KEY,
+    parent_id       BIGINT NOT NULL,
+    parent_snapshot BIGINT NOT NULL,
+    created_at      TIMESTAMPTZ NOT NULL,
+    expires_at      TIMESTAMPTZ,
+    run_id          VARCHAR
+);
+
+CREATE TABLE lakefork.inherited_definition (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    begin_snapshot BIGINT NOT NULL,
+    definition     JSON NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, begin_snapshot)
+);
+
 -- Files that are being written, or were and are not published (yet).
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,

@@ -6,15 +6,13 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     newest public.ducklake_snapshot := lakefork.begin_commit();
+    new_id bigint := (lakefork.reserve_catalog_ids(1))[1];
 BEGIN
-    PERFORM lakefork.check_catalog_name(p_name);
-    PERFORM lakefork.check_data_path(p_data_path);
-    INSERT INTO public.ducklake_catalog (catalog_id, catalog_name, begin_snapshot)
-    VALUES (newest.next_catalog_id, p_name, newest.snapshot_id + 1);
-    INSERT INTO public.ducklake_metadata (key, value, scope, scope_id)
-    VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', newest.next_catalog_id);
-    PERFORM lakefork.add_catalog_snapshot(newest, newest.next_catalog_id, 1, 'created_catalog:' || lakefork.quoted(p_name), p_author);
-    RETURN QUERY SELECT newest.next_catalog_id, newest.snapshot_id + 1;
+    PERFORM lakefork.check_new_catalogs(ARRAY[p_name], ARRAY[p_data_path]);
+    INSERT INTO public.ducklake_catalog (catalog_id, catalog_name, begin_snapshot) VALUES (new_id, p_name, newest.snapshot_id + 1);
+    INSERT INTO public.ducklake_metadata (key, value, scope, scope_id) VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', new_id);
+    PERFORM lakefork.add_catalog_snapshot(newest, new_id, new_id + 1, 'created_catalog:' || lakefork.quoted(p_name), p_author);
+    RETURN QUERY SELECT new_id, newest.snapshot_id + 1;
 END $$;
 
 CREATE FUNCTION lakefork.rename_catalog(p_catalog_id bigint, p_name text, p_author text DEFAULT NULL) RETURNS bigint
@@ -62,6 +60,23 @@ BEGIN
     IF p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' OR p_name IS NULL THEN
         RAISE EXCEPTION 'catalog name % is not well formed: up to 100 letters, digits, _ . and -, not starting with . or -',
             coalesce(quote_literal(left(p_name, 120)), 'NULL') USING ERRCODE = 'LFV01';
+    END IF;
+END $$;
+
+-- The first snapshot of a catalog.
+CREATE FUNCTION lakefork.catalog_birth(p_catalog_id bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT min(begin_snapshot) FROM public.ducklake_catalog WHERE catalog_id = p_catalog_id $$;
+
+-- Refuses a snapshot that a catalog does not have: not made yet, from before its time, or expired.
+CREATE FUNCTION lakefork.require_retained(p_catalog_id bigint, p_snapshot bigint) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    birth bigint := lakefork.catalog_birth(p_catalog_id);
+BEGIN
+    IF p_snapshot < birth THEN
+        RAISE EXCEPTION 'there is no snapshot % of this catalog: its first one is %', p_snapshot, birth USING ERRCODE = 'LFN01';
+    ELSIF p_snapshot IS NOT NULL AND NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_snapshot) THEN
+        RAISE EXCEPTION 'there is no snapshot %, or it is not retained any more', p_snapshot USING ERRCODE = 'LFN01';
     END IF;
 END $$;
 

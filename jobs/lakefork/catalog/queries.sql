@@ -172,9 +172,11 @@ WITH wanted AS (
 )
 SELECT o.catalog_id, o.table_id, o.user_id, sum(o.files)::bigint AS files FROM (
     SELECT w.catalog_id, w.table_id, v.partition_value AS user_id, 1 AS files
-    FROM wanted w JOIN public.ducklake_file_partition_value v USING (catalog_id, table_id) WHERE w.per_user AND v.partition_key_index = 0
+    FROM wanted w JOIN public.ducklake_file_partition_value v USING (catalog_id, table_id)
+    JOIN public.ducklake_data_file f USING (catalog_id, data_file_id) WHERE w.per_user AND v.partition_key_index = 0 AND f.path_is_relative
     UNION ALL
-    SELECT w.catalog_id, w.table_id, '', 1 FROM wanted w JOIN public.ducklake_data_file f USING (catalog_id, table_id) WHERE NOT w.per_user
+    SELECT w.catalog_id, w.table_id, '', 1 FROM wanted w JOIN public.ducklake_data_file f USING (catalog_id, table_id)
+    WHERE NOT w.per_user AND f.path_is_relative
     UNION ALL
     SELECT w.catalog_id, w.table_id, c.user_id, 0 FROM wanted w JOIN lakefork.manifest_cache c USING (catalog_id, table_id)
     UNION ALL
@@ -250,7 +252,7 @@ CROSS JOIN LATERAL (SELECT lakefork.table_definition(%(catalog_id)s, %(table_id)
 WHERE v.table_id = %(table_id)s AND d.definition IS NOT NULL ORDER BY v.begin_snapshot;
 
 -- batches_to_read: the batches of a table with their owners, the bounds of some columns, and of which columns there are statistics
-SELECT f.path, f.user_id AS owner, d.begin_snapshot AS published, f.bounds,
+SELECT f.path, f.user_id AS owner, d.file_order AS published, f.bounds,
        ARRAY(SELECT c.column_id FROM lakefork.visible_file_column_stats(%(catalog_id)s, %(snapshot)s) c
              WHERE c.table_id = d.table_id AND c.data_file_id = f.data_file_id) AS column_ids
 FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, %(columns)s::bigint[], %(snapshot)s) f
