@@ -329,6 +329,20 @@ CREATE TABLE lakefork.expired_snapshots (
 );
 
 -- Who may work on something exclusively, until when. The token grows with each holder.
+CREATE TABLE lakefork.retained_from (
+    catalog_id  BIGINT PRIMARY KEY,
+    snapshot_id BIGINT NOT NULL
+);
+
+CREATE TABLE lakefork.snapshot_tag (
+    catalog_id  BIGINT NOT NULL,
+    name        VARCHAR NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    tagged_at   TIMESTAMPTZ NOT NULL DEFAULT now(),
+    tagged_by   VARCHAR,
+    PRIMARY KEY (catalog_id, name)
+);
+
 CREATE TABLE lakefork.lease (
     name        VARCHAR PRIMARY KEY,
     holder      VARCHAR NOT NULL,

@@ -388,6 +388,23 @@ CREATE TABLE lakefork.expired_snapshots (
     CHECK (first_snapshot <= last_snapshot)
 );
 
+-- The first snapshot that a catalog still has; older ones it gave up.
+CREATE TABLE lakefork.retained_from (
+    catalog_id  BIGINT PRIMARY KEY,
+    snapshot_id BIGINT NOT NULL
+);
+
+-- Snapshots that a catalog keeps for ever, by name.
+CREATE TABLE lakefork.snapshot_tag (
+    catalog_id  BIGINT NOT NULL,
+    name        VARCHAR NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    tagged_at   TIMESTAMPTZ NOT NULL DEFAULT now(),
+    tagged_by   VARCHAR,
+    PRIMARY KEY (catalog_id, name)
+);
+CREATE INDEX snapshot_tag_snapshot ON lakefork.snapshot_tag (catalog_id, snapshot_id);
+
 -- Who may work on something exclusively, until when. The token grows with each holder.
 CREATE TABLE lakefork.lease (
     name        VARCHAR PRIMARY KEY,

@@ -257,11 +257,11 @@ DECLARE
     taken text;
 BEGIN
     PERFORM lakefork.check_catalog_name(n) FROM unnest(p_names) n;
-    PERFORM lakefork.check_data_path(p) FROM unnest(p_data_paths) p;
     SELECT c.catalog_name INTO taken FROM public.ducklake_catalog c WHERE c.catalog_name = ANY (p_names) AND c.end_snapshot IS NULL LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'there is a catalog % already', quote_literal(taken) USING ERRCODE = 'LFX01';
     END IF;
+    PERFORM lakefork.check_data_path(p) FROM unnest(p_data_paths) p;
     IF cardinality(p_names) > 1 THEN
         SELECT n INTO taken FROM unnest(p_names) n GROUP BY n HAVING count(*) > 1 LIMIT 1;
         IF FOUND THEN
@@ -323,3 +323,34 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM public.ducklake_fork_catalog(parent::text, name::text, data_path::text, as_of, expires_after, if_not_exists);
 END $$;
+
+-- What catalogs hold: files that they wrote themselves, and files that they inherited. Rows are those in files.
+CREATE FUNCTION lakefork.catalog_usage(p_catalog_ids bigint[])
+RETURNS TABLE (catalog_id bigint, own_files bigint, own_rows bigint, own_bytes bigint, shared_files bigint, shared_rows bigint, shared_bytes bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT c, count(f.catalog_id) FILTER (WHERE f.path_is_relative), coalesce(sum(f.record_count) FILTER (WHERE f.path_is_relative), 0),
+           coalesce(sum(f.file_size_bytes) FILTER (WHERE f.path_is_relative), 0),
+           count(f.catalog_id) FILTER (WHERE NOT f.path_is_relative), coalesce(sum(f.record_count) FILTER (WHERE NOT f.path_is_relative), 0),
+           coalesce(sum(f.file_size_bytes) FILTER (WHERE NOT f.path_is_relative), 0)
+    FROM unnest(p_catalog_ids) c
+    LEFT JOIN public.ducklake_data_file f ON f.catalog_id = c AND f.end_snapshot IS NULL
+    GROUP BY c
+$$;
+
+-- What dropping a catalog would free in the end (pinned_by NULL), and what other catalogs keep of it, ended versions included.
+-- A file that several others have counts for each of them.
+CREATE FUNCTION lakefork.reclaim(p_catalog text) RETURNS TABLE (pinned_by varchar, files bigint, bytes bigint)
+LANGUAGE sql STABLE AS $$
+    WITH mine AS MATERIALIZED (
+        SELECT f.data_file_id, f.file_size_bytes FROM public.ducklake_data_file f
+        WHERE f.catalog_id = (SELECT c.catalog_id FROM lakefork.visible_catalog() c WHERE c.catalog_name = p_catalog)
+    ), held AS (
+        SELECT m.data_file_id, m.file_size_bytes, o.catalog_id
+        FROM mine m
+        LEFT JOIN public.ducklake_data_file o ON o.data_file_id = m.data_file_id
+              AND o.catalog_id <> (SELECT c.catalog_id FROM lakefork.visible_catalog() c WHERE c.catalog_name = p_catalog)
+    )
+    SELECT (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = h.catalog_id)::varchar, count(*),
+           coalesce(sum(h.file_size_bytes), 0)::bigint
+    FROM held h GROUP BY h.catalog_id ORDER BY h.catalog_id NULLS FIRST
+$$;

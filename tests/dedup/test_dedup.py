@@ -324,7 +324,8 @@ def test_a_connection_that_breaks_at_commit(flushed: Filled, monkeypatch: pytest
 
 def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn: str) -> None:
     role = f"blind_{uuid.uuid4().hex[:8]}"
-    flush_lake.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'blind'; SELECT 1")
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'blind'")
     try:
         with flush_lake.context(job="snapshot_dedup") as context:
             recently = dedup._oldest_transaction(context)
@@ -335,7 +336,8 @@ def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn:
                 assert dedup._oldest_transaction(context).year == 1970
                 context.connection = seeing
     finally:
-        flush_lake.sql(f"DROP ROLE {role}; SELECT 1")
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute(f"DROP ROLE {role}")
 
 
 def test_batches_that_hold_less_than_the_catalog_says_are_left_alone(flushed: Filled) -> None:

@@ -1,5 +1,7 @@
 """What is there, at a glance: the text and JSON of `lakefork status`."""
 
+import datetime
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +46,32 @@ def read_status(connection: Connection) -> Status:
         for row in connection.execute(_SQL["status"], {"limit": SHOWN})
     ]
     return Status(catalogs, connection.execute(_SQL["recent_jobs"], {"limit": 10}).fetchall())
+
+
+def forks_text(forks: Sequence[Mapping[str, Any]]) -> str:
+    """The tree, one line per catalog, forks below their parents."""
+    lines = [f"{'catalog':<36}{'created (UTC)':<18}{'of snapshot':>12}{'own':>10}{'shared':>10}{'rows':>14}  expires"]
+    for fork in forks:
+        name = f"{'  ' * fork['depth']}{fork['name']}"
+        when = f"{fork['created_at'].astimezone(datetime.UTC):%Y-%m-%d %H:%M}" if fork["created_at"] else ""
+        expires = f"{fork['expires_at'].astimezone(datetime.UTC):%Y-%m-%d %H:%M}" if fork["expires_at"] else ""
+        lines.append(
+            f"{name:<36}{when:<18}{fork['forked_at_snapshot'] or '':>12}{_bytes(fork['own_bytes']):>10}"
+            f"{_bytes(fork['shared_bytes']):>10}{fork['own_rows'] + fork['shared_rows']:>14}  {expires}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def reclaim_text(found: Sequence[Mapping[str, Any]]) -> str:
+    freed = [row for row in found if row["pinned_by"] is None]
+    files, size = (freed[0]["files"], freed[0]["bytes"]) if freed else (0, 0)
+    lines = [f"dropping it would free {files:,} file(s), {_bytes(size)}, once its snapshots have expired"]
+    lines += [
+        f"kept by {row['pinned_by']}: {row['files']:,} file(s), {_bytes(row['bytes'])}"
+        for row in found
+        if row["pinned_by"] is not None
+    ]
+    return "\n".join(lines)
 
 
 def _bytes(count: int) -> str:
