@@ -20,7 +20,7 @@ CREATE FUNCTION lakefork.retention_facts(
     p_catalog text, p_asked_snapshots bigint, p_asked_for interval, p_default_snapshots bigint, p_default_for interval
 )
 RETURNS TABLE (catalog_id bigint, catalog_name varchar, table_id bigint, table_name text, retain_snapshots bigint, retain_for interval, is_dropped boolean,
-               dropped_at timestamptz, tags bigint, kept_from bigint, newest bigint, by_count bigint, by_age bigint)
+               dropped_at timestamptz, tags bigint, birth bigint, kept_from bigint, newest bigint, by_count bigint, by_age bigint)
 LANGUAGE sql STABLE AS $$
     WITH catalogs AS (
         SELECT DISTINCT ON (c.catalog_id) c.catalog_id, c.catalog_name, c.end_snapshot FROM public.ducklake_catalog c ORDER BY c.catalog_id, c.begin_snapshot DESC
@@ -53,6 +53,7 @@ LANGUAGE sql STABLE AS $$
     )
     SELECT p.catalog_id, p.catalog_name, p.table_id, p.table_name, p.snapshots, p.time, p.end_snapshot IS NOT NULL, d.snapshot_time,
            (SELECT count(*) FROM lakefork.snapshot_tag g WHERE g.catalog_id = p.catalog_id),
+           lakefork.catalog_birth(p.catalog_id),
            (SELECT r.snapshot_id FROM lakefork.retained_from r WHERE r.catalog_id = p.catalog_id AND r.table_id = p.table_id),
            (SELECT max(c.snapshot_id) FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id),
            coalesce((SELECT c.snapshot_id FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id

@@ -19,6 +19,7 @@ class RetentionFacts:
     is_dropped: bool
     dropped_at: datetime.datetime | None
     tags: int
+    birth: int
     kept_from: int | None  # older ones were given up before
     newest: int | None
     by_count: int | None  # the first that the number keeps, and …
@@ -49,7 +50,7 @@ def _of_catalog(facts: Sequence[RetentionFacts], now: datetime.datetime) -> list
         newest = catalog.newest or 0
         return [GcItem(catalog.catalog_id, 0, newest, is_whole=True)] if _is_over(catalog, now) else []
     floors = [max(_floor(one), one.kept_from or 0) for one in facts]
-    if all(floor <= (one.kept_from or 0) for floor, one in zip(floors, facts, strict=True)):
+    if all(floor <= (one.kept_from or one.birth) for floor, one in zip(floors, facts, strict=True)):
         return []
     return [
         GcItem(one.catalog_id, one.table_id, floor, is_whole=False) for one, floor in zip(facts, floors, strict=True)

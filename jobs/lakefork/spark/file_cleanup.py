@@ -1,6 +1,6 @@
 """file_cleanup: removes files that no catalog needs, batch by batch: looked up and written down first, removed then.
 
-Whoever is in doubt removes nothing: a look-up that fails or takes too long, a lease that is lost, a plan that is not true
+Whoever is in doubt removes nothing: a look-up that fails or takes too long, a lost lease, a plan that is not true
 any more end the run. What was written down and not removed is removed by the next one.
 """
 
@@ -190,8 +190,8 @@ class _Cleanup:
     def _report(self) -> None:
         done, seconds = self._done, max(time.monotonic() - self._started, 0.001)
         self._context.progress(
-            f"{done.looked_at:,} file(s) looked at, {done.still_needed:,} still needed, {done.files_deleted:,} removed, "
-            f"{done.looked_at / seconds:,.0f}/s"
+            f"{done.looked_at:,} file(s) looked at, {done.still_needed:,} still needed, "
+            f"{done.files_deleted:,} removed, {done.looked_at / seconds:,.0f}/s"
         )
 
     def result(self) -> dict[str, Any]:
