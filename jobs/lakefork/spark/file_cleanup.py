@@ -35,6 +35,7 @@ from lakefork.storage.removal import Removed, move_to_trash, remove_many
 
 FILES_AT_ONCE = 5_000
 FILES_PER_TASK = 500
+SHOWN = 50
 GONE = ("removed", "missing", "trashed")
 
 
@@ -90,15 +91,17 @@ def _plan(context: JobContext, params: FileCleanupParams, scope: Scope) -> dict[
     kept = {"catalog": scope.catalog, "scheduled_until": scope.scheduled_until.isoformat(), "orphans": params.orphans}
     save_cleanup_plan(context.connection, plan_id, context.run.run_id, kept, _digest(context, scope, orphans))
     files, size = sum(row["files"] for row in counts), sum(row["bytes"] for row in counts)
-    context.progress(f"plan {plan_id}: {files:,} scheduled file(s) ({size:,} bytes), {len(orphans):,} orphan(s)")
-    for row in counts:
-        context.progress(f"  {row['catalog_name']}: {row['files']:,} file(s), {row['bytes']:,} bytes: {row['reason']}")
-    for orphan in orphans[:50]:
-        context.progress(f"  no catalog knows {orphan.path} ({orphan.size_bytes:,} bytes)")
     orphan_bytes = sum(orphan.size_bytes for orphan in orphans)
+    lines = [f"plan {plan_id}: {files:,} scheduled file(s) ({size:,} bytes), {len(orphans):,} orphan(s)"]
+    lines += [
+        f"  {row['catalog_name']}: {row['files']:,} file(s), {row['bytes']:,} bytes: {row['reason']}" for row in counts
+    ]
+    lines += [f"  no catalog knows {orphan.path} ({orphan.size_bytes:,} bytes)" for orphan in orphans[:SHOWN]]
+    for line in lines:
+        context.progress(line)
     return {
-        "plan_id": plan_id, "files_deleted": 0, "files_planned": files, "orphans": len(orphans),
-        "bytes_planned": size + orphan_bytes,
+        "plan_id": plan_id, "files_planned": files, "orphans": len(orphans), "bytes_planned": size + orphan_bytes,
+        "plan": "\n".join(lines),
     }  # fmt: skip
 
 

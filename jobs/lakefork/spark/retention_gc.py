@@ -51,9 +51,11 @@ def run_retention_gc(context: JobContext, params: RetentionGcParams) -> dict[str
             _carry_out(context, plan_id, removed)
     plan_id = params.plan_id or _make_plan(context, params, removed)
     items = plan_items(context.connection, plan_id)
-    _show(context, plan_id, items)
+    lines = plan_lines(plan_id, items)
+    for line in lines:
+        context.progress(line)
     if params.dry_run:
-        return {"plan_id": plan_id, **_planned(items)}
+        return {"plan_id": plan_id, **_planned(items), "plan": "\n".join(lines)}
     _carry_out(context, plan_id, removed)
     records = _remove_records(context)
     return {
@@ -92,13 +94,8 @@ def _drop_expired_forks(context: JobContext, catalog: str | None) -> int:
     return dropped
 
 
-def _show(context: JobContext, plan_id: str, items: Sequence[dict[str, Any]]) -> None:
-    """The plan as people read it in the log, and before they approve it."""
-    for line in plan_lines(plan_id, items):
-        context.progress(line)
-
-
 def plan_lines(plan_id: str, items: Sequence[dict[str, Any]]) -> list[str]:
+    """The plan as people read it in the log, and before they approve it."""
     total = _planned(items)
     lines = [
         f"plan {plan_id}: {total['catalogs']:,} catalog(s) give up {total['snapshots_expired']:,} snapshot(s) and "
