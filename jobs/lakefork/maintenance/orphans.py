@@ -39,6 +39,9 @@ class Root:
     inner: tuple[str, ...] = ()
     real: str | None = None
 
+    def is_of(self, catalog_ids: Collection[int]) -> bool:
+        return not set(self.catalog_ids).isdisjoint(catalog_ids)
+
 
 @dataclass(frozen=True)
 class Orphan:
@@ -58,11 +61,8 @@ class Claims:
         return any(claim in claims for claim in self.by_path.get(path, ()))
 
 
-def plan_roots(found: Iterable[Root], catalog_ids: Collection[int] | None) -> list[Root]:
-    """Each place once, with the roots inside it; only those of some catalogs, if asked for.
-
-    A place that several catalogs had, one after the other, belongs to all of them.
-    """
+def plan_roots(found: Iterable[Root]) -> list[Root]:
+    """Each place once, with the roots inside it; one that several catalogs had in turn belongs to all of them."""
     by_place: dict[str, list[Root]] = defaultdict(list)
     for root in found:
         by_place[root.place].append(root)
@@ -70,8 +70,7 @@ def plan_roots(found: Iterable[Root], catalog_ids: Collection[int] | None) -> li
     for place in by_place:
         for above in _parents(place):
             inner[above].append(place)
-    merged = [replace(_merge(roots), inner=tuple(inner[place])) for place, roots in by_place.items()]
-    return [root for root in merged if catalog_ids is None or set(root.catalog_ids) & set(catalog_ids)]
+    return [replace(_merge(roots), inner=tuple(inner[place])) for place, roots in by_place.items()]
 
 
 def _merge(roots: Sequence[Root]) -> Root:

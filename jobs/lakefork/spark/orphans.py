@@ -38,7 +38,8 @@ Found = TypeVar("Found")
 PAGE = 5_000  # files held against the catalogs by one query
 SAMPLES = 20
 DEEP = 2  # namespaces, tables: their directories are listed by tasks of their own
-TASKS_PER_CORE = 8
+TASKS_PER_CORE = 4
+PARTS_PER_TASK = 50
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class Part:
     path: str
     span: Span
     deep: bool
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A root as it was found. real: where links lead; parts: what to list."""
+
+    place: str
+    real: str | None
+    parts: tuple[Part, ...]
 
 
 def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.timedelta) -> Iterator[Orphan]:
@@ -62,28 +72,24 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
     and so does a root without any of its newest files. Whoever deletes asks again (known_paths), under the fence.
     """
     cutoff = datetime.datetime.now(datetime.UTC) - older_than
-    everywhere = _roots(context.connection)
-    roots = plan_roots(everywhere, _wanted(context.connection, catalog))
+    wanted = _wanted(context.connection, catalog)
+    roots = [(root, wanted is None or root.is_of(wanted)) for root in plan_roots(_roots(context.connection))]
     if not roots:
         return
     from pyspark import SparkContext
 
     spark = SparkContext.getOrCreate()
-    tasks = TASKS_PER_CORE * spark.defaultParallelism
+    at_once = TASKS_PER_CORE * spark.defaultParallelism
     dsn, storage = context.dsn, context.storage
-    places = [root.place for root in everywhere if root.place.startswith("/")]
-    refuse_links(dict(spark.parallelize(places, 1).map(lambda place: (place, os.path.realpath(place))).collect()))
-    surveyed = spark.parallelize(roots, min(len(roots), tasks)).map(lambda root: _survey(root, storage)).collect()
-    groups = _groups([part for parts in surveyed for part in _good(parts)], tasks)
-    if not groups:
-        return
+    found = spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
+    surveyed = [_good(one) for one in found]
+    refuse_links({one.place: one.real for one in surveyed if one.real})
+    groups = _groups([part for one in surveyed for part in one.parts], at_once)
     context.progress(f"{len(roots):,} root(s) are listed by {len(groups):,} task(s) on {spark.master}")
-    for found in (
-        spark.parallelize(groups, len(groups))
-        .flatMap(lambda parts: _look(dsn, storage, parts, cutoff))
-        .toLocalIterator(prefetchPartitions=True)
-    ):
-        yield _good(found)
+    for start in range(0, len(groups), at_once):  # what a round of tasks finds is in memory, and no more
+        tasks = groups[start : start + at_once]
+        found = spark.parallelize(tasks, len(tasks)).flatMap(lambda parts: _look(dsn, storage, parts, cutoff)).collect()
+        yield from [_good(one) for one in found]
 
 
 def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
@@ -128,20 +134,24 @@ def _wanted(connection: Connection, catalog: str | None) -> set[int] | None:
     raise NotFoundError(f"there is no catalog {catalog!r}; `lakefork status` lists them")
 
 
-def _survey(root: Root, storage: StorageOptions) -> list[Part] | LakeforkError:
+def _survey(root: Root, listed: bool, storage: StorageOptions) -> Surveyed | LakeforkError:
     """Runs in a Spark task: the right storage is there, and this is what to list."""
+    is_local = root.place.startswith("/")
+    if is_local:
+        root = replace(root, real=os.path.realpath(root.path))
+    if not listed:
+        return Surveyed(root.place, root.real, ())
     try:
         if root.samples and not any(is_there(sample, storage) for sample in root.samples):
             return StorageError(
                 f"{root.place} has none of the {len(root.samples)} newest files that the catalog has there: "
                 "is the right storage mounted?"
             )
-        if not root.path.startswith("s3://"):
-            if not os.path.isdir(root.path):  # noqa: PTH112
-                return []  # nothing was ever written
-            root = replace(root, real=os.path.realpath(root.path))
+        if is_local and not os.path.isdir(root.path):  # noqa: PTH112
+            return Surveyed(root.place, root.real, ())  # nothing was ever written
         levels = DEEP if root.location is None else 0
-        return list(_parts(replace(root, samples=()), root.path, storage, levels))
+        parts = _parts(replace(root, samples=()), root.path, storage, levels)
+        return Surveyed(root.place, root.real, tuple(parts))
     except OSError as error:
         return StorageError(f"{root.place} cannot be listed: {str(error).splitlines()[0]}")
 
@@ -163,10 +173,11 @@ def _place(root: Root, path: str) -> str:
     return root.place + path[len(root.path) :]
 
 
-def _groups(parts: list[Part], tasks: int) -> list[list[Part]]:
-    """Mixed, as nobody knows which are large; a fixed seed, so that a run can be repeated."""
+def _groups(parts: list[Part], at_least: int) -> list[list[Part]]:
+    """Mixed, as nobody knows which are large; always in the same way."""
     random.Random(0).shuffle(parts)  # noqa: S311
-    return [group for group in (parts[start::tasks] for start in range(min(tasks, len(parts)))) if group]
+    groups = min(len(parts), max(at_least, len(parts) // PARTS_PER_TASK))
+    return [parts[start::groups] for start in range(groups)]
 
 
 def _look(

@@ -36,9 +36,10 @@ def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
     On S3 a thousand per request; S3 calls 'removed' also what was not there. Where its keys are not in the environment
     (roles of machines), only pyarrow finds credentials, and it knows no such request: then one each, 16 at once.
     """
-    outcomes = {path: _attempt(_unlink, path) for path in paths if not _is_s3(path)}
+    once = dict.fromkeys(paths)
+    outcomes = {path: _attempt(_unlink, path) for path in once if not _is_s3(path)}
     on_s3: dict[tuple[str | None, str], list[str]] = defaultdict(list)
-    for path in paths:
+    for path in once:
         if _is_s3(path):
             on_s3[credentials_of(normal_path(path)), _bucket(path)].append(path)
     for of_bucket in on_s3.values():

@@ -18,7 +18,7 @@ import httpx
 from lakefork.storage import StorageOptions, named_credentials, open_path
 from lakefork.storage.paths import credentials_of
 
-KEYS_PER_DELETE = 1000  # more S3 does not take
+KEYS_PER_DELETE = KEYS_PER_LIST = 1000  # more S3 does not take or give
 WAITS = (0.2, 0.5, 1, 2, 4)  # S3 asks to slow down, or is not there for a moment
 TRASH_TAG = "lakefork-trash"
 
@@ -67,13 +67,13 @@ class S3Requests:
         self, bucket: str, prefix: str, *, after: str = "", delimiter: str = ""
     ) -> Iterator[S3Object | str]:
         """Objects in the order of their keys, a page in memory at a time; with a delimiter also prefixes."""
-        query = {"list-type": "2", "prefix": prefix, "delimiter": delimiter, "encoding-type": "url"}
-        query |= {"start-after": after} if after else {}
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": str(KEYS_PER_LIST)}
+        query |= {name: value for name, value in (("start-after", after), ("delimiter", delimiter)) if value}
         while True:
             page = self._answer("GET", bucket, query=query)
-            for found in page.iter("{*}CommonPrefixes"):
+            for found in page.findall("{*}CommonPrefixes"):
                 yield unquote_plus(_text(found, "Prefix"))
-            for found in page.iter("{*}Contents"):
+            for found in page.findall("{*}Contents"):
                 modified = datetime.datetime.fromisoformat(_text(found, "LastModified"))
                 yield S3Object(unquote_plus(_text(found, "Key")), int(_text(found, "Size")), modified)
             if _text(page, "IsTruncated") != "true":
@@ -85,7 +85,7 @@ class S3Requests:
         listed = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
         body = f'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Quiet>true</Quiet>{listed}</Delete>'.encode()
         answer = self._answer("POST", bucket, query={"delete": ""}, body=body)
-        return {_text(one, "Key"): _text(one, "Message") or _text(one, "Code") for one in answer.iter("{*}Error")}
+        return {_text(one, "Key"): _text(one, "Message") or _text(one, "Code") for one in answer.findall("{*}Error")}
 
     def tag(self, bucket: str, key: str, value: str) -> None:
         tags = f"<TagSet><Tag><Key>{TRASH_TAG}</Key><Value>{value}</Value></Tag></TagSet>"
