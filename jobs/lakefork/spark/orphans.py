@@ -81,7 +81,9 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
     spark = SparkContext.getOrCreate()
     at_once = TASKS_PER_CORE * spark.defaultParallelism
     dsn, storage = context.dsn, context.storage
-    found = spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
+    found = (
+        spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
+    )
     surveyed = [_good(one) for one in found]
     refuse_links({one.place: one.real for one in surveyed if one.real})
     groups = _groups([part for one in surveyed for part in one.parts], at_once)
