@@ -711,6 +711,7 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/retention.sql
 \ir functions/cleanup.sql
 \ir functions/fsck.sql
+\ir functions/orphans.sql
 \ir views/system.sql
 
 INSERT INTO public.ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');

@@ -131,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     retention.add_argument("--snapshots", type=int, metavar="N", help="the last N are kept")
     retention.set_defaults(run=_retention)
 
+    undelete = commands.add_parser("undelete", help="bring back files that file_cleanup put into the trash")
+    undelete.add_argument(
+        "--run", dest="run_id", required=True, metavar="RUN_ID", help="the run, as in system.deletions"
+    )
+    undelete.set_defaults(run=_undelete)
+
     audits = commands.add_parser("audits", help="what the audits of flushes found, newest first")
     audits.add_argument("--run", dest="run_id", metavar="RUN_ID", help="only those of one run")
     audits.add_argument("--failed", action="store_true", help="only those that failed")
@@ -329,6 +335,24 @@ def _retention(arguments: argparse.Namespace) -> int:
     kept = [f"snapshots younger than {retain_for}"] if retain_for else []
     kept += [f"the last {snapshots:,}"] if snapshots else []
     print(f"{arguments.catalog} keeps {' and '.join(kept) or 'what the settings say'}")
+    return 0
+
+
+def _undelete(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.errors import StorageError
+    from lakefork.settings import load_settings
+    from lakefork.spark.file_cleanup import undelete
+    from lakefork.storage import StorageOptions
+
+    storage = load_settings().storage
+    with connect(_database()) as connection:
+        restored, problems = undelete(
+            connection, arguments.run_id, StorageOptions(storage.s3_endpoint, storage.s3_region)
+        )
+    print(f"{restored:,} file(s) are back where they were")
+    if problems:
+        raise StorageError(f"{len(problems):,} file(s) could not be brought back; the first: {problems[0]}")
     return 0
 
 

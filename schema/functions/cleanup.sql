@@ -35,8 +35,7 @@ CREATE FUNCTION lakefork.take_for_deletion(
     OUT looked_at bigint, OUT still_needed bigint, OUT deletions bigint[], OUT paths text[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_job_id);
-    PERFORM lakefork.take_fence();
+    PERFORM lakefork.begin_cleanup(p_job_id);
     WITH listed AS MATERIALIZED (
         SELECT s.catalog_id, s.data_file_id, s.path, e.file_size_bytes, e.last_catalog, e.last_snapshot, e.reason
         FROM public.ducklake_files_scheduled_for_deletion s
@@ -64,22 +63,22 @@ BEGIN
     INTO looked_at, still_needed, deletions, paths FROM recorded r;
 END $$;
 
--- The same for files that were found in storage and that nothing refers to: they are looked for by path.
-CREATE FUNCTION lakefork.take_orphans(
-    p_job_id text, p_run_id text, p_plan_id text, p_paths text[], p_sizes bigint[], OUT deletions bigint[], OUT paths text[]
-) LANGUAGE plpgsql AS $$
+-- For files that were found in storage: whoever looks for them by path does so after this and before record_orphans, in one transaction.
+CREATE FUNCTION lakefork.begin_cleanup(p_job_id text) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_job_id);
     PERFORM lakefork.take_fence();
-    WITH recorded AS (
-        INSERT INTO lakefork.deletion (run_id, job_id, plan_id, path, size_bytes, reason, decided_at)
-        SELECT p_run_id, p_job_id, p_plan_id, o.path, o.size, 'no catalog knows it', clock_timestamp()
-        FROM unnest(p_paths, p_sizes) AS o (path, size)
-        WHERE o.path NOT IN (SELECT k.path FROM lakefork.known_paths(p_paths) k (path))
-        RETURNING deletion_id, path
-    )
-    SELECT array_agg(r.deletion_id ORDER BY r.deletion_id), array_agg(r.path ORDER BY r.deletion_id) INTO deletions, paths FROM recorded r;
 END $$;
+
+CREATE FUNCTION lakefork.record_orphans(p_job_id text, p_run_id text, p_plan_id text, p_paths text[], p_sizes bigint[])
+RETURNS TABLE (deletion_id bigint, path varchar)
+LANGUAGE sql AS $$
+    INSERT INTO lakefork.deletion (run_id, job_id, plan_id, path, size_bytes, reason, decided_at)
+    SELECT p_run_id, p_job_id, p_plan_id, o.path, o.size, 'no catalog knows it', clock_timestamp()
+    FROM unnest(p_paths, p_sizes) AS o (path, size)
+    RETURNING deletion_id, path
+$$;
 
 -- What became of files that were taken for deletion.
 CREATE FUNCTION lakefork.finish_deletions(p_deletions bigint[], p_outcomes text[], p_trash_paths text[]) RETURNS void

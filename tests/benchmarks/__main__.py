@@ -13,6 +13,7 @@ from tests.benchmarks import (
     flush_events,
     forks,
     manifests,
+    orphans,
     retention,
     spark_read,
     sql,
@@ -31,6 +32,7 @@ AREAS = {
     "manifests": manifests.measure,
     "forks": forks.measure,
     "retention": retention.measure,
+    "orphans": orphans.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

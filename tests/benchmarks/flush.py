@@ -17,9 +17,9 @@ from typing import Any
 
 import duckdb
 import duckdb_extensions
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
@@ -30,7 +30,6 @@ from lakefork.quality.audit import FlushAudit
 from lakefork.settings import Settings
 from lakefork.spark.flush import run_flush
 from lakefork.spark.job import JobContext
-from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 
@@ -149,17 +148,13 @@ class _Quiet(JobContext):
 @contextmanager
 def _bench() -> Iterator[Bench]:
     duckdb_extensions.import_extension("postgres_scanner")
-    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
     with benchmark_database() as dsn, tempfile.TemporaryDirectory(prefix="lakefork-bench-") as data:
         with connect(dsn) as connection:
             create_catalog(connection, "main", str(Path(data) / "main"))
         with Engine(Settings(), dsn) as engine:
             engine.execute(Session("main", None, Role.ADMIN), "CREATE NAMESPACE app")
-        spark = SparkContext(conf=SparkConf().setMaster("local[*]").setAppName("bench").setAll(list(CONF.items())))
-        try:
+        with benchmark_spark() as spark:
             yield Bench(dsn, Path(data), spark)
-        finally:
-            spark.stop()
 
 
 def measure() -> list[Figure]:

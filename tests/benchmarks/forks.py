@@ -13,9 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from pyspark import SparkConf, SparkContext
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -25,7 +24,6 @@ from lakefork.params import ForkProvisionParams
 from lakefork.settings import Settings
 from lakefork.spark.fork_provision import run_fork_provision
 from lakefork.spark.job import JobContext
-from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 
@@ -244,17 +242,13 @@ def _read_seconds(dsn: str, catalog_id: int) -> float:
 
 
 def _provision(dsn: str) -> list[Figure]:
-    context = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("bench").setAll(list(CONF.items())))
     run = JobRun("fork_provision/bench/1", "fork_provision", "bench", "cli", "node")
-    try:
-        with connect(dsn) as connection:
-            job = JobContext(run, Settings(), dsn, connection, Leases(run.job_id, 60))
-            job.progress = lambda _: None  # type: ignore[method-assign]
-            started = time.perf_counter()
-            result = run_fork_provision(job, ForkProvisionParams(parent="parent", name_prefix="agent_", count=FORKS))
-            seconds = time.perf_counter() - started
-    finally:
-        context.stop()
+    with benchmark_spark(), connect(dsn) as connection:
+        job = JobContext(run, Settings(), dsn, connection, Leases(run.job_id, 60))
+        job.progress = lambda _: None  # type: ignore[method-assign]
+        started = time.perf_counter()
+        result = run_fork_provision(job, ForkProvisionParams(parent="parent", name_prefix="agent_", count=FORKS))
+        seconds = time.perf_counter() - started
     assert result["forks_created"] == FORKS
     return [Figure(AREA, f"{FORKS:,} forks by fork_provision, after Spark is up", FORKS / seconds, "/s", at_least=10)]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pyspark import SparkConf, SparkContext
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -22,7 +21,6 @@ from lakefork.settings import Settings
 from lakefork.spark.file_cleanup import run_file_cleanup
 from lakefork.spark.job import JobContext
 from lakefork.spark.retention_gc import run_retention_gc
-from lakefork.spark.submit import CONF
 
 AREA = "retention"
 CATALOGS, COMMITS = 1_000, 1_000
@@ -131,18 +129,14 @@ def _p99(times: list[float]) -> float:
 def _cleanup() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="lakefork-bench-") as directory, benchmark_database() as dsn:
         _schedule(dsn, Path(directory))
-        spark = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("bench").setAll(list(CONF.items())))
-        try:
-            with connect(dsn) as connection:
-                process = psutil.Process()
-                before = process.memory_info().rss
-                started = time.perf_counter()
-                result = run_file_cleanup(_job(dsn, "file_cleanup", connection), FileCleanupParams())
-                seconds = time.perf_counter() - started
-                grown = (process.memory_info().rss - before) / 1e6
-            decided = _decision_rate(dsn)
-        finally:
-            spark.stop()
+        with benchmark_spark(), connect(dsn) as connection:
+            process = psutil.Process()
+            before = process.memory_info().rss
+            started = time.perf_counter()
+            result = run_file_cleanup(_job(dsn, "file_cleanup", connection), FileCleanupParams())
+            seconds = time.perf_counter() - started
+            grown = (process.memory_info().rss - before) / 1e6
+        decided = _decision_rate(dsn)
         left = sum(len(files) for _, _, files in os.walk(directory))
     assert result["files_deleted"] == left == SCHEDULED // 2, (result, left)
     return [

@@ -1,18 +1,15 @@
 """How fast read_table is on a clean table without hot rows, beside Spark's own reader on the same files."""
 
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -21,7 +18,6 @@ from lakefork.catalog.reads import find_table_to_read
 from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
 from lakefork.settings import Settings
 from lakefork.spark.read import read_table
-from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.storage import StorageOptions
@@ -35,14 +31,10 @@ TABLE = """CREATE SHARED TABLE app.events (id BIGINT PRIMARY KEY, title TEXT, am
 
 
 def measure() -> list[Figure]:
-    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
     with benchmark_database() as dsn, tempfile.TemporaryDirectory(prefix="lakefork-bench-") as data:
         paths = _fill(dsn, Path(data))
-        context = SparkContext(conf=SparkConf().setMaster("local[*]").setAppName("bench").setAll(list(CONF.items())))
-        try:
+        with benchmark_spark() as context:
             return _compare(SparkSession(context), dsn, paths)
-        finally:
-            context.stop()
 
 
 def _compare(spark: SparkSession, dsn: str, paths: list[str]) -> list[Figure]:

@@ -1,7 +1,7 @@
 """Cleanup: which scheduled files may go, decided in Postgres, and the ledger of those that went."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,17 +43,22 @@ def take_for_deletion(
 
 
 def take_orphans(
-    connection: Connection, run: tuple[str, str, str | None], paths: Sequence[str], sizes: Sequence[int]
+    connection: Connection,
+    run: tuple[str, str, str | None],
+    sizes: Mapping[str, int],
+    known: Callable[[Connection, Iterable[str]], set[str]],
 ) -> Taken:
+    """The same for files that were found in storage, by path. known: which of them somebody needs after all."""
     job_id, run_id, plan_id = run
     with domain_errors(), connection.transaction():
-        row = connection.execute(
-            "SELECT * FROM lakefork.take_orphans(%s, %s, %s, %s, %s)",
-            (job_id, run_id, plan_id, list(paths), list(sizes)),
-        ).fetchone()
-    assert row is not None  # noqa: S101 - a function with OUT parameters
-    taken = dict(zip(row["deletions"] or [], row["paths"] or [], strict=True))
-    return Taken(taken, len(paths), len(paths) - len(taken))
+        connection.execute("SELECT lakefork.begin_cleanup(%s)", (job_id,))
+        needed = known(connection, sizes)
+        paths = [path for path in sizes if path not in needed]
+        rows = connection.execute(
+            "SELECT * FROM lakefork.record_orphans(%s, %s, %s, %s, %s)",
+            (job_id, run_id, plan_id, paths, [sizes[path] for path in paths]),
+        ).fetchall()
+    return Taken({row["deletion_id"]: row["path"] for row in rows}, len(sizes), len(sizes) - len(paths))
 
 
 def open_deletions(connection: Connection, limit: int) -> dict[int, str]:

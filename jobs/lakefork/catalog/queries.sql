@@ -337,3 +337,17 @@ WHERE run_id = %(run_id)s AND outcome = 'trashed' AND restored_at IS NULL ORDER 
 -- old_trash: what has been in the trash for long enough
 SELECT deletion_id, trash_path FROM lakefork.deletion
 WHERE outcome = 'trashed' AND restored_at IS NULL AND removed_at <= now() - %(older_than)s::interval ORDER BY deletion_id LIMIT %(limit)s;
+
+-- storage_roots: where files of all catalogs lie, with some files that must be there
+SELECT catalog_id, path, lakefork.place(path) AS place, lakefork.place(location) AS location, known, samples
+FROM lakefork.storage_roots(%(samples)s) ORDER BY path, catalog_id, table_id;
+
+-- odd_data_path: one that cannot be compared with what storage lists
+SELECT m.value AS path FROM public.ducklake_metadata m
+WHERE m.key = 'data_path' AND m.scope = 'catalog' AND m.value <> lakefork.place(m.value) LIMIT 1;
+
+-- catalogs_named: all catalogs that have or had a name, as long as they are not forgotten
+SELECT DISTINCT catalog_id FROM public.ducklake_catalog WHERE catalog_name = %(name)s;
+
+-- claims: who needs some files, and what some directories belong to
+SELECT path, claim FROM lakefork.claims(%(paths)s::text[], %(directories)s::text[]);

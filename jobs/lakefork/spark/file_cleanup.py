@@ -14,24 +14,38 @@ from itertools import islice
 from typing import Any
 
 from lakefork.catalog.cleanup import (
-    Taken,
     cleanup_plan,
     count_to_clean,
     digest_of,
     finish_deletions,
+    mark_restored,
     old_trash,
     open_deletions,
     require_same,
     save_cleanup_plan,
     take_for_deletion,
     take_orphans,
+    trashed_files,
 )
+from lakefork.catalog.connection import Connection
 from lakefork.durations import seconds_of
 from lakefork.errors import JobFailedError
+from lakefork.maintenance.orphans import Orphan
 from lakefork.params import FileCleanupParams
 from lakefork.spark.job import JobContext
-from lakefork.spark.orphans import Orphan, find_orphans
-from lakefork.storage.removal import Removed, move_to_trash, remove_many
+from lakefork.spark.orphans import find_orphans, known_paths
+from lakefork.storage import StorageOptions
+from lakefork.storage.paths import is_below
+from lakefork.storage.removal import (
+    KEPT,
+    MOVED,
+    TRASH,
+    Removed,
+    move_to_trash,
+    remove_many,
+    restore_from_trash,
+    trash_path,
+)
 
 FILES_AT_ONCE = 5_000
 FILES_PER_TASK = 500
@@ -155,9 +169,8 @@ class _Cleanup:
     def clean_orphans(self, orphans: Iterator[Orphan]) -> None:
         while some := list(islice(orphans, FILES_AT_ONCE)):
             self._context.check_leases()
-            taken: Taken = take_orphans(
-                self._context.connection, self._run, [one.path for one in some], [one.size_bytes for one in some]
-            )
+            sizes = {one.path: one.size_bytes for one in some}
+            taken = take_orphans(self._context.connection, self._run, sizes, known_paths)
             self._done.orphans += len(taken.paths)
             self._done.looked_at += taken.looked_at
             self._done.still_needed += taken.still_needed
@@ -181,7 +194,7 @@ class _Cleanup:
         context = self._context
         context.check_leases()
         removed = _remove_all(context, list(paths.values()), trash=context.settings.cleanup.trash)
-        outcomes = [(number, one.outcome, one.trash_path) for number, one in zip(paths, removed, strict=True)]
+        outcomes = [(number, one.outcome, one.trash) for number, one in zip(paths, removed, strict=True)]
         finish_deletions(context.connection, outcomes)
         self._done.files_deleted += sum(one.outcome in ("removed", "trashed") for one in removed)
         self._done.files_missing += sum(one.outcome == "missing" for one in removed)
@@ -217,14 +230,25 @@ class _Cleanup:
         return result
 
 
-def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> list[Removed]:
+@dataclass(frozen=True)
+class Gone:
+    """What became of a file: 'removed', 'missing', 'trashed' (and where to), or what went wrong."""
+
+    path: str
+    outcome: str
+    trash: str | None = None
+
+
+def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> list[Gone]:
     """In the order of the paths. Few are removed here, many by Spark's tasks."""
     storage = context.storage
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     roots = _roots(context) if trash else []
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
 
-    def remove(some: Sequence[str]) -> list[Removed]:
-        return move_to_trash(some, roots, today, storage) if trash else remove_many(some, storage)
+    def remove(some: Sequence[str]) -> list[Gone]:
+        if trash:
+            return _move_to_trash(some, roots, today, storage)
+        return [Gone(one.path, one.outcome) for one in remove_many(some, storage)]
 
     if len(paths) <= FILES_PER_TASK:
         return remove(paths)
@@ -235,8 +259,47 @@ def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> li
     return [one for found in spark.parallelize(tasks, len(tasks)).map(remove).collect() for one in found]
 
 
+def _move_to_trash(paths: Sequence[str], roots: Sequence[str], today: str, storage: StorageOptions) -> list[Gone]:
+    by_root: dict[str, list[str]] = {}
+    for path in paths:
+        by_root.setdefault(_root_of(path, roots), []).append(path)
+    found = {
+        one.path: _trashed(one, root, today)
+        for root, some in by_root.items()
+        for one in move_to_trash(some, root, today, storage)
+    }
+    return [found[path] for path in paths]
+
+
+def _root_of(path: str, roots: Sequence[str]) -> str:
+    """The data path above a file; for tables with a LOCATION, and where the catalog is forgotten, its directory."""
+    above = [root for root in roots if is_below(path, root)]
+    return max(above, key=len, default=path.rpartition("/")[0])
+
+
+def _trashed(one: Removed, root: str, today: str) -> Gone:
+    if one.outcome == MOVED:
+        return Gone(one.path, "trashed", trash_path(one.path, root, today))
+    return Gone(one.path, "trashed", one.path) if one.outcome == KEPT else Gone(one.path, one.outcome)
+
+
 def _roots(context: JobContext) -> list[str]:
     rows = context.connection.execute(
         "SELECT value FROM public.ducklake_metadata WHERE key = 'data_path' AND scope = 'catalog'"
     )
     return [row["value"] for row in rows]
+
+
+def undelete(connection: Connection, run_id: str, storage: StorageOptions) -> tuple[int, list[str]]:
+    """Brings back what a run put into the trash; how many files, and what went wrong with others."""
+    files = trashed_files(connection, run_id)
+    restored, problems = [], []
+    for row in files:
+        root, _, rest = row["trash_path"].partition(f"/{TRASH}/")
+        (one,) = restore_from_trash([row["path"]], root, rest.partition("/")[0], storage)
+        if one.outcome in (MOVED, KEPT):
+            restored.append(row["deletion_id"])
+        else:
+            problems.append(f"{one.path}: {one.outcome}")
+    mark_restored(connection, restored)
+    return len(restored), problems

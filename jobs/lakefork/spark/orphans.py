@@ -1,17 +1,241 @@
-"""Interim."""
+"""Finds files in storage that nobody needs: listed on Spark, page by page held against all catalogs."""
 
 import datetime
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
 
+import psycopg
+from psycopg.rows import dict_row
+
+from lakefork.catalog.connection import Connection
+from lakefork.cold.layout import USER_VARIABLE
+from lakefork.errors import DatabaseError, LakeforkError, NotFoundError, StorageError
+from lakefork.maintenance.orphans import (
+    Claims,
+    Orphan,
+    Root,
+    directories_to_ask,
+    paths_to_ask,
+    plan_roots,
+    refuse_links,
+    spared_at_once,
+    spared_by_claim,
+    split_names,
+)
+from lakefork.queries import load
 from lakefork.spark.job import JobContext
+from lakefork.storage import StorageOptions
+from lakefork.storage.listing import Span, StoredFile, is_there, list_directories, list_tree
+from lakefork.storage.paths import is_below, spellings
+
+Found = TypeVar("Found")
+PAGE = 5_000  # files held against the catalogs by one query
+SAMPLES = 20
+DEEP = 2  # namespaces, tables: their directories are listed by tasks of their own
+TASKS_PER_CORE = 4
+PARTS_PER_TASK = 50
 
 
 @dataclass(frozen=True)
-class Orphan:
+class Part:
+    """What one task lists, together with others: a directory of a root, or a part of one."""
+
+    root: Root
     path: str
-    size_bytes: int
+    span: Span
+    deep: bool
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A root as it was found. real: where links lead; parts: what to list."""
+
+    place: str
+    real: str | None
+    parts: tuple[Part, ...]
 
 
 def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.timedelta) -> Iterator[Orphan]:
-    return iter(())
+    """Files below the data paths and LOCATIONs of all catalogs, or of one, that nobody needs. Removes nothing.
+
+    What guards the others: a file is spared if any catalog refers to it, live, dropped or at a retained snapshot, if it
+    is scheduled, staged or quarantined, if it is a manifest of a table or a schema file of a catalog, if it is in the
+    trash, or if it is younger than older_than: 24 h are longer than any run takes from writing a file to publishing it.
+    Directories of other catalogs inside a root are left to those; links are not followed; in a LOCATION only files with
+    names that flush gives are looked at. Nothing is an orphan on doubt: a listing or a query that fails ends the run,
+    and so does a root without any of its newest files. Whoever deletes asks again (known_paths), under the fence.
+    """
+    cutoff = datetime.datetime.now(datetime.UTC) - older_than
+    wanted = _wanted(context.connection, catalog)
+    roots = [(root, wanted is None or root.is_of(wanted)) for root in plan_roots(_roots(context.connection))]
+    if not roots:
+        return
+    from pyspark import SparkContext
+
+    spark = SparkContext.getOrCreate()
+    at_once = TASKS_PER_CORE * spark.defaultParallelism
+    dsn, storage = context.dsn, context.storage
+    found = (
+        spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
+    )
+    surveyed = [_good(one) for one in found]
+    refuse_links({one.place: one.real for one in surveyed if one.real})
+    groups = _groups([part for one in surveyed for part in one.parts], at_once)
+    context.progress(f"{len(roots):,} root(s) are listed by {len(groups):,} task(s) on {spark.master}")
+    for start in range(0, len(groups), at_once):  # what a round of tasks finds is in memory, and no more
+        tasks = groups[start : start + at_once]
+        found = spark.parallelize(tasks, len(tasks)).flatMap(lambda parts: _look(dsn, storage, parts, cutoff)).collect()
+        yield from [_good(one) for one in found]
+
+
+def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
+    """Those of some files (their places, as find_orphans yields them) that somebody needs after all."""
+    listed = list(paths)
+    claims = _claims(connection, listed)
+    return {path for path in listed if spared_by_claim(path, claims)}
+
+
+def _good(found: Found | LakeforkError) -> Found:
+    if isinstance(found, LakeforkError):
+        raise found
+    return found
+
+
+def _roots(connection: Connection) -> list[Root]:
+    sql = load("lakefork.catalog")
+    if odd := connection.execute(sql["odd_data_path"]).fetchone():
+        raise StorageError(
+            f"the data path {odd['path']!r} is not in its normal form: its files cannot be told from others"
+        )
+    return [
+        Root(
+            row["path"], row["place"], (row["catalog_id"],), row["location"] and _pattern(row["location"]),
+            row["known"], tuple(row["samples"]),
+        )
+        for row in connection.execute(sql["storage_roots"], {"samples": SAMPLES})
+    ]  # fmt: skip
+
+
+def _pattern(location: str) -> str:
+    head, variable, tail = location.partition(USER_VARIABLE)
+    return f"{re.escape(head)}{'[^/]*' if variable else ''}{re.escape(tail)}/"
+
+
+def _wanted(connection: Connection, catalog: str | None) -> set[int] | None:
+    if catalog is None:
+        return None
+    found = connection.execute(load("lakefork.catalog")["catalogs_named"], {"name": catalog})
+    if wanted := {row["catalog_id"] for row in found}:
+        return wanted
+    raise NotFoundError(f"there is no catalog {catalog!r}; `lakefork status` lists them")
+
+
+def _survey(root: Root, listed: bool, storage: StorageOptions) -> Surveyed | LakeforkError:
+    """Runs in a Spark task: the right storage is there, and this is what to list."""
+    is_local = root.place.startswith("/")
+    if is_local:
+        root = replace(root, real=os.path.realpath(root.path))
+    if not listed:
+        return Surveyed(root.place, root.real, ())
+    try:
+        if root.samples and not any(is_there(sample, storage) for sample in root.samples):
+            return StorageError(
+                f"{root.place} has none of the {len(root.samples)} newest files that the catalog has there: "
+                "is the right storage mounted?"
+            )
+        if is_local and not os.path.isdir(root.path):  # noqa: PTH112
+            return Surveyed(root.place, root.real, ())  # nothing was ever written
+        levels = DEEP if root.location is None else 0
+        parts = _parts(replace(root, samples=()), root.path, storage, levels)
+        return Surveyed(root.place, root.real, tuple(parts))
+    except OSError as error:
+        return StorageError(f"{root.place} cannot be listed: {str(error).splitlines()[0]}")
+
+
+def _parts(root: Root, path: str, storage: StorageOptions, levels: int) -> Iterator[Part]:
+    """Files directly in the upper directories, and each directory below them, the wide ones in parts."""
+    names = list_directories(path, storage)
+    if levels == 0:
+        yield from (Part(root, path, Span(first, until), True) for first, until in split_names(names))
+        return
+    yield Part(root, path, Span(), False)
+    for name in names:
+        below = f"{path.rstrip('/')}/{name}"
+        if _place(root, below) not in root.inner:
+            yield from _parts(root, below, storage, levels - 1)
+
+
+def _place(root: Root, path: str) -> str:
+    return root.place + path[len(root.path) :]
+
+
+def _groups(parts: list[Part], at_least: int) -> list[list[Part]]:
+    """Mixed, as nobody knows which are large; always in the same way."""
+    random.Random(0).shuffle(parts)  # noqa: S311
+    groups = min(len(parts), max(at_least, len(parts) // PARTS_PER_TASK))
+    return [parts[start::groups] for start in range(groups)]
+
+
+def _look(
+    dsn: str, storage: StorageOptions, parts: Sequence[Part], cutoff: datetime.datetime
+) -> Iterator[Orphan | LakeforkError]:
+    """Runs in a Spark task. Errors that retries cannot mend are results, so that they reach the reader as they are."""
+    try:
+        with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+            files = _candidates(parts, storage, cutoff)
+            while page := list(islice(files, PAGE)):
+                yield from _orphans(connection, page)
+    except OSError as error:
+        yield StorageError(f"storage cannot be listed: {str(error).splitlines()[0]}")
+    except psycopg.Error as error:
+        yield DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+    except LakeforkError as error:
+        yield error
+
+
+def _candidates(
+    parts: Sequence[Part], storage: StorageOptions, cutoff: datetime.datetime
+) -> Iterator[tuple[Root, StoredFile]]:
+    for part in parts:
+        inner = [place for place in part.root.inner if is_below(place, _place(part.root, part.path))]
+        for file in list_tree(part.path, storage, skip=inner, span=part.span, deep=part.deep):
+            if not spared_at_once(part.root, file.path, file.modified, cutoff):
+                yield part.root, file
+
+
+def _orphans(connection: Connection, page: Sequence[tuple[Root, StoredFile]]) -> Iterator[Orphan]:
+    by_real = {file.path: _real(root, file.path) for root, file in page}
+    claims = _claims(connection, [*by_real, *(real for path, real in by_real.items() if real != path)])
+    for root, file in page:
+        if not any(spared_by_claim(path, claims) for path in {file.path, by_real[file.path]}):
+            yield Orphan(file.path, file.size_bytes, file.modified, root.place)
+
+
+def _real(root: Root, path: str) -> str:
+    """The same file by the way to which a link at, or above, the root leads: somebody may refer to it so."""
+    return root.real + path[len(root.place) :] if root.real else path
+
+
+def _claims(connection: Connection, paths: Sequence[str]) -> Claims:
+    """One query for all; what is claimed under another spelling is claimed."""
+    of_spelling: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        for asked in paths_to_ask(path):
+            for spelling in spellings(asked):
+                of_spelling[spelling].add(asked)
+    directories = {directory for path in paths for directory in directories_to_ask(path)}
+    rows = connection.execute(
+        load("lakefork.catalog")["claims"], {"paths": list(of_spelling), "directories": list(directories)}
+    )
+    by_path: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        own = {row["path"]} & directories
+        for path in of_spelling.get(row["path"], own) | own:
+            by_path[path].add(row["claim"])
+    return Claims(by_path)

@@ -44,7 +44,7 @@ def _local() -> Any:
 def _s3(options: StorageOptions, reference: str | None) -> Any:
     arguments: dict[str, Any] = {"allow_delayed_open": True}  # a small file is one request, not three
     if reference:
-        arguments |= _credentials(reference)
+        arguments |= named_credentials(reference)
     if options.s3_endpoint:
         scheme, _, host = options.s3_endpoint.rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme or "https"}
@@ -53,7 +53,7 @@ def _s3(options: StorageOptions, reference: str | None) -> Any:
     return fs.S3FileSystem(**arguments)
 
 
-def _credentials(reference: str) -> dict[str, str]:
+def named_credentials(reference: str) -> dict[str, str]:
     names = {part: f"LAKEFORK_S3_{reference.upper()}_{part.upper()}" for part in ("access_key_id", "secret_access_key")}
     missing = [name for name in names.values() if not os.environ.get(name)]
     if missing:

@@ -5,6 +5,7 @@ import re
 from urllib.parse import quote
 
 LONGEST_PART = 200
+_PLAIN = re.compile(r"(s3:/)?[A-Za-z0-9/_.~-]*")
 _WITH_CREDENTIALS = re.compile(r"s3://(\w+)@", re.ASCII)
 
 
@@ -29,3 +30,34 @@ def with_credentials(path: str, name: str) -> str:
 
 def without_credentials(path: str) -> str:
     return _WITH_CREDENTIALS.sub("s3://", path, count=1)
+
+
+def normal_path(path: str) -> str:
+    """As lakefork.normal_path in SQL: no doubled or trailing slashes, s3a and s3n are s3, file: is dropped."""
+    cleaned = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/+", "/", path))
+    scheme = re.match(r"[a-z][a-z0-9+.-]*://", cleaned)
+    tidy = re.sub(r"/+", "/", cleaned[scheme.end() :] if scheme else cleaned)
+    if len(tidy) > 1:
+        tidy = tidy.removesuffix("/")
+    return f"{scheme[0]}{tidy.lstrip('/')}" if scheme else tidy
+
+
+def place(path: str) -> str:
+    """As lakefork.place in SQL: the normal path without the name of credentials."""
+    return re.sub(r"^s3://[^/@]*@", "s3://", normal_path(path), count=1)
+
+
+def spellings(path: str) -> set[str]:
+    """A place as others may have written it down: percent-encoded by the rules of URLs, or of forms.
+
+    Paths of Lakefork are never decoded: a % in them is part of a name (path_part).
+    """
+    if _PLAIN.fullmatch(path):
+        return {path}
+    scheme, mark, rest = path.partition("://") if "://" in path else ("", "", path)
+    return {path} | {f"{scheme}{mark}{quote(rest, safe=safe)}" for safe in ("/", "/:@!$&'()*+,;=")}
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a place lies within a directory, however the names begin."""
+    return path.startswith(f"{directory.rstrip('/')}/")

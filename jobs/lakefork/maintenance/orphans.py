@@ -1,0 +1,153 @@
+"""Orphans without I/O: which directories to list, what to ask of the catalogs, and which files nobody needs."""
+
+import datetime
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakefork.errors import StorageError
+
+MANIFEST = "manifest.json"
+WIDE = 1_000  # so many directories of a directory are listed by one task
+
+# What the catalog as a whole owns below its data path (cold/schema_files.py).
+_CONFIGS = re.compile(r"configs/[^/]+/(manifest|schemas/[^/]+/(schema_v\d+|current))\.json")
+_TRASH = ".trash/"
+_QUARANTINE = re.compile(r"(.*/\.quarantine/[^/]+)/.*")
+_TEMPORARY = re.compile(r"(.*/)\.([^/]+)\.[0-9a-f]{32}")
+_WHOSE = "nobody can tell whose files are whose"
+# What flush writes into a LOCATION. Other files there may be anybody's: the place was not made by Lakefork.
+_OURS = re.compile(r"(.*/)?(batch-\d+\.parquet|manifest\.json|\.(batch-\d+\.parquet|manifest\.json)\.[0-9a-f]{32})")
+
+
+@dataclass(frozen=True)
+class Root:
+    """A directory that holds files of a catalog, or of a table with a LOCATION.
+
+    path: with the name of credentials, if any; place: without. location: a pattern of the directories that a LOCATION
+    stands for. known: there are still rows of the catalog. samples: files that must be there. inner: other roots within
+    it, which are listed on their own. real: where links at or above it lead.
+    """
+
+    path: str
+    place: str
+    catalog_ids: tuple[int, ...]
+    location: str | None
+    known: bool
+    samples: tuple[str, ...]
+    inner: tuple[str, ...] = ()
+    real: str | None = None
+
+    def is_of(self, catalog_ids: Collection[int]) -> bool:
+        return not set(self.catalog_ids).isdisjoint(catalog_ids)
+
+
+@dataclass(frozen=True)
+class Orphan:
+    path: str
+    size_bytes: int
+    modified: datetime.datetime
+    root: str
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the catalogs say of paths and directories; names of claims as in lakefork.claims."""
+
+    by_path: Mapping[str, Collection[str]]
+
+    def has(self, path: str, *claims: str) -> bool:
+        return any(claim in claims for claim in self.by_path.get(path, ()))
+
+
+def plan_roots(found: Iterable[Root]) -> list[Root]:
+    """Each place once, with the roots inside it; one that several catalogs had in turn belongs to all of them."""
+    by_place: dict[str, list[Root]] = defaultdict(list)
+    for root in found:
+        by_place[root.place].append(root)
+    inner: dict[str, list[str]] = defaultdict(list)
+    for place in by_place:
+        for above in _parents(place):
+            inner[above].append(place)
+    return [replace(_merge(roots), inner=tuple(inner[place])) for place, roots in by_place.items()]
+
+
+def _merge(roots: Sequence[Root]) -> Root:
+    data_paths = [root for root in roots if root.location is None]
+    return replace(
+        (data_paths or roots)[0],
+        catalog_ids=tuple(catalog for root in roots for catalog in root.catalog_ids),
+        known=any(root.known for root in roots),
+        samples=tuple(sample for root in roots for sample in root.samples),
+    )
+
+
+def refuse_links(real_paths: Mapping[str, str]) -> None:
+    """Roots that are the same, or one within the other, only by a link: files of one would be orphans of the other."""
+    of_real: dict[str, str] = {}
+    for place, real in real_paths.items():
+        if of_real.setdefault(real, place) != place:
+            raise StorageError(f"{place} and {of_real[real]} are the same directory by a link: {_WHOSE}")
+    for place, real in real_paths.items():
+        for above in _parents(real):
+            if above in of_real and not place.startswith(f"{of_real[above]}/"):
+                raise StorageError(f"{place} lies within {of_real[above]} by a link: {_WHOSE}")
+
+
+def _parents(path: str) -> Iterable[str]:
+    while (path := path.rpartition("/")[0]).strip("/"):
+        yield path
+
+
+def split_names(names: Iterable[str], width: int = WIDE) -> list[tuple[str, str]]:
+    """Parts of a directory with so many directories each: from which name (files count as well) to before which."""
+    starts = ["", *sorted((f"{name}/" for name in names), key=str.encode)[width::width]]
+    return list(zip(starts, [*starts[1:], ""], strict=True))
+
+
+def spared_at_once(root: Root, path: str, modified: datetime.datetime, cutoff: datetime.datetime) -> str | None:
+    """Why a file is no orphan, whatever the catalogs say; None: they have to be asked."""
+    below = path[len(root.place.rstrip("/")) + 1 :]
+    if modified >= cutoff:
+        return "it is young: somebody may be about to publish it"
+    if below.startswith(_TRASH):
+        return "it is in the trash"
+    if root.location is not None and not _may_be_of(root.location, path):
+        return "it is none of the table's"
+    if root.location is None and root.known and _CONFIGS.fullmatch(below):
+        return "it belongs to the catalog"
+    return None
+
+
+def _may_be_of(location: str, path: str) -> bool:
+    inside = re.match(location, path)
+    return inside is not None and _OURS.fullmatch(path[inside.end() :]) is not None
+
+
+def paths_to_ask(path: str) -> list[str]:
+    """The file itself, and of a temporary file the one that it is to become."""
+    temporary = _TEMPORARY.fullmatch(path)
+    return [path, temporary[1] + temporary[2]] if temporary else [path]
+
+
+def directories_to_ask(path: str) -> list[str]:
+    """Whose existence keeps a file: the table of a manifest, the audit of what it refused."""
+    directory, _, name = path.rpartition("/")
+    quarantine = _QUARANTINE.fullmatch(path)
+    return ([directory] if name == MANIFEST else []) + ([quarantine[1]] if quarantine else [])
+
+
+def spared_by_claim(path: str, claims: Claims) -> str | None:
+    """Why a file is no orphan by what the catalogs say; None: nobody needs it."""
+    target = paths_to_ask(path)[-1]
+    if claims.has(path, "file"):
+        return "a catalog refers to it"
+    if claims.has(path, "scheduled"):
+        return "it is scheduled for deletion"
+    if claims.has(target, "staged"):
+        return "a run is writing it, or did and has not published it"
+    for directory in directories_to_ask(path):
+        if claims.has(directory, "table" if path == f"{directory}/{MANIFEST}" else "quarantine"):
+            return "it belongs to a table, or to what an audit refused"
+    return None

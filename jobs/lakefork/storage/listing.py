@@ -1,0 +1,168 @@
+"""Lists all files of a tree, a few at a time: memory stays flat however many there are."""
+
+import datetime
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from lakefork.storage import StorageOptions, open_path
+from lakefork.storage.paths import normal_path, place
+from lakefork.storage.s3_requests import S3Object, S3Requests, bucket_and_key, requests_for
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """path: the place, as lakefork.place gives it. modified: of a local file also when it was moved or restored."""
+
+    path: str
+    size_bytes: int
+    modified: datetime.datetime
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a directory: names directly in it (of directories with a slash) from `first` to before `until`."""
+
+    first: str = ""
+    until: str = ""
+
+    def holds(self, name: str) -> bool:
+        found = name.encode()
+        return found >= self.first.encode() and not (self.until and found >= self.until.encode())
+
+
+EVERYTHING = Span()
+
+
+def list_tree(
+    root: str, options: StorageOptions, *, skip: Collection[str] = (), span: Span = EVERYTHING, deep: bool = True
+) -> Iterator[StoredFile]:
+    """All files below a directory; links are neither listed nor followed, and so it never leaves the root.
+
+    skip: places of directories to leave out. deep: also what lies in directories below. Names that the catalog could
+    not have written down (not UTF-8; on S3 keys with empty or dotted parts) are left out: no path leads to them alone.
+    A local root that does not exist is a FileNotFoundError; S3 has no directories, so there it is empty.
+    """
+    if not root.startswith("s3"):
+        yield from _local_tree(normal_path(root), frozenset(skip), span, deep=deep)
+    elif requests := requests_for(normal_path(root), options):
+        yield from _s3_tree(requests, normal_path(root), options, frozenset(skip), span, deep=deep)
+    else:
+        yield from _arrow_tree(normal_path(root), options, frozenset(skip), span, deep=deep)
+
+
+def list_directories(root: str, options: StorageOptions) -> Iterator[str]:
+    """The names of the directories in a directory, in no order; none if it does not exist."""
+    root = normal_path(root)
+    if not root.startswith("s3://"):
+        yield from (name for name, _ in _local_entries(root, lambda entry: entry.is_dir(follow_symlinks=False)))
+    elif requests := requests_for(root, options):
+        bucket, key = bucket_and_key(root, options)
+        prefix = _prefix(key)
+        for found in requests.list_objects(bucket, prefix, delimiter="/"):
+            if isinstance(found, str) and _is_normal(name := found.removeprefix(prefix).removesuffix("/")):
+                yield name
+    else:
+        filesystem, inner = open_path(root, options)
+        found = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        yield from (info.base_name for info in found if info.type == fs.FileType.Directory)
+
+
+def is_there(path: str, options: StorageOptions) -> bool:
+    filesystem, inner = open_path(normal_path(path), options)
+    return bool(filesystem.get_file_info(inner).is_file)
+
+
+def _local_tree(root: str, skip: frozenset[str], span: Span, *, deep: bool) -> Iterator[StoredFile]:
+    os.stat(root)  # noqa: PTH116 - it must be there
+    directories = [root]
+    while directories:
+        directory = directories.pop()
+        for name, entry in _local_entries(directory):
+            path = f"{directory.rstrip('/')}/{name}"
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if directory == root and not span.holds(f"{name}/" if is_directory else name):
+                continue
+            if is_directory and deep and path not in skip:
+                directories.append(path)
+            elif entry.is_file(follow_symlinks=False) and (found := _stored(path, entry)):
+                yield found
+
+
+def _local_entries(
+    directory: str, wanted: Callable[["os.DirEntry[str]"], bool] = lambda _: True
+) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from ((entry.name, entry) for entry in entries if _is_text(entry.name) and wanted(entry))
+    except FileNotFoundError:  # removed meanwhile
+        return
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _stored(path: str, entry: "os.DirEntry[str]") -> StoredFile | None:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    latest = max(found.st_mtime, found.st_ctime)  # a copy from a backup has an old time of its content
+    return StoredFile(path, found.st_size, datetime.datetime.fromtimestamp(latest, datetime.UTC))
+
+
+def _s3_tree(
+    requests: S3Requests, root: str, options: StorageOptions, skip: frozenset[str], span: Span, *, deep: bool
+) -> Iterator[StoredFile]:
+    bucket, key = bucket_and_key(root, options)
+    prefix, above = _prefix(key), place(root)
+    after = prefix + span.first if span.first else ""
+    for found in requests.list_objects(bucket, prefix, after=after, delimiter="" if deep else "/"):
+        if not isinstance(found, S3Object):
+            continue
+        name = found.key.removeprefix(prefix)
+        if span.until and name.encode() >= span.until.encode():
+            return
+        path = f"{above}/{name}"
+        if _is_normal(name) and not _is_within(path, skip):
+            yield StoredFile(path, found.size_bytes, found.modified)
+
+
+def _arrow_tree(
+    root: str, options: StorageOptions, skip: frozenset[str], span: Span, *, deep: bool
+) -> Iterator[StoredFile]:
+    """One directory in memory at a time."""
+    filesystem, inner = open_path(root, options)
+    directories = [inner]
+    above = place(root)
+    while directories:
+        directory = directories.pop()
+        for info in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True)):
+            is_directory = info.type == fs.FileType.Directory
+            if directory == inner and not span.holds(f"{info.base_name}/" if is_directory else info.base_name):
+                continue
+            path = f"{above}/{info.path.removeprefix(f'{inner}/')}"
+            if is_directory and deep and path not in skip:
+                directories.append(info.path)
+            elif info.is_file:
+                yield StoredFile(path, info.size, info.mtime)
+
+
+def _prefix(key: str) -> str:
+    return f"{key}/" if key else ""
+
+
+def _is_normal(name: str) -> bool:
+    """Such a key has one path, and the path this key; others, and markers of directories, have not."""
+    return not {"", ".", ".."} & set(name.split("/")) and min(name) >= " "  # XML cannot name control characters
+
+
+def _is_within(path: str, directories: frozenset[str]) -> bool:
+    return any(path.startswith(f"{directory}/") for directory in directories)

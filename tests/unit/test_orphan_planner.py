@@ -1,0 +1,148 @@
+"""Which files are orphans, by facts alone."""
+
+import datetime
+
+import pytest
+
+from lakefork.errors import StorageError
+from lakefork.maintenance.orphans import (
+    Claims,
+    Root,
+    directories_to_ask,
+    paths_to_ask,
+    plan_roots,
+    refuse_links,
+    spared_at_once,
+    spared_by_claim,
+    split_names,
+)
+
+NOW = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+OLD = NOW - datetime.timedelta(days=2)
+CUTOFF = NOW - datetime.timedelta(days=1)
+TEMPORARY = "0123456789abcdef" * 2
+
+
+def root(place: str, catalog_id: int = 1, *, location: str | None = None, known: bool = True) -> Root:
+    return Root(place, place, (catalog_id,), location, known, ())
+
+
+MAIN = root("/lake/main")
+
+
+@pytest.mark.parametrize(
+    ("below", "reason"),
+    [
+        ("app/t/shared/batch-0.parquet", None),
+        ("app/t/shared/manifest.json", None),
+        ("stray", None),
+        (".trash/2026-04-01/app/t/shared/batch-0.parquet", "trash"),
+        ("app/.trash/x", None),
+        (".trash", None),
+        ("configs/app/manifest.json", "belongs to the catalog"),
+        ("configs/app/schemas/t/schema_v12.json", "belongs to the catalog"),
+        ("configs/app/schemas/t/current.json", "belongs to the catalog"),
+        ("configs/app/schemas/t/batch-0.parquet", None),
+        ("configs/manifest.json", None),
+        ("x/configs/app/manifest.json", None),
+    ],
+)
+def test_what_is_spared_without_asking(below: str, reason: str | None) -> None:
+    found = spared_at_once(MAIN, f"/lake/main/{below}", OLD, CUTOFF)
+    assert (found is None) == (reason is None)
+    assert reason is None or reason in (found or "")
+
+
+def test_schema_files_of_a_forgotten_catalog_are_nobodys() -> None:
+    assert spared_at_once(root("/lake/main", known=False), "/lake/main/configs/app/manifest.json", OLD, CUTOFF) is None
+
+
+def test_young_files_are_spared_and_the_limit_is_young() -> None:
+    path = "/lake/main/app/t/shared/batch-0.parquet"
+    assert "young" in (spared_at_once(MAIN, path, NOW, CUTOFF) or "")
+    assert "young" in (spared_at_once(MAIN, path, CUTOFF, CUTOFF) or "")
+    assert "young" in (spared_at_once(MAIN, path, NOW + datetime.timedelta(days=9), CUTOFF) or "")
+    assert spared_at_once(MAIN, path, CUTOFF - datetime.timedelta(microseconds=1), CUTOFF) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("/shared/ada/events/batch-7.parquet", True),
+        ("/shared/ada/events/manifest.json", True),
+        (f"/shared/ada/events/.batch-7.parquet.{TEMPORARY}", True),
+        ("/shared/ada/events/user_ada/batch-7.parquet", True),
+        ("/shared/ada/events/report.parquet", False),
+        ("/shared/ada/other/batch-7.parquet", False),
+        ("/shared/batch-7.parquet", False),
+        ("/shared/a/b/events/batch-7.parquet", False),
+    ],
+)
+def test_in_a_location_only_what_flush_could_have_written_counts(path: str, ours: bool) -> None:
+    location = root("/shared", location="/shared/[^/]*/events/")
+    assert (spared_at_once(location, path, OLD, CUTOFF) is None) == ours
+
+
+def test_claims_spare_files() -> None:
+    path = "/lake/main/app/t/shared/batch-0.parquet"
+    assert spared_by_claim(path, Claims({})) is None
+    for claim in ("file", "scheduled", "staged"):
+        assert spared_by_claim(path, Claims({path: {claim}}))
+    assert spared_by_claim(path, Claims({f"{path}x": {"file"}})) is None
+    assert spared_by_claim(path, Claims({path: {"table"}})) is None
+
+
+def test_a_temporary_file_is_spared_for_as_long_as_its_target_is_staged() -> None:
+    target = "/lake/main/app/t/shared/batch-0.parquet"
+    temporary = f"/lake/main/app/t/shared/.batch-0.parquet.{TEMPORARY}"
+    assert paths_to_ask(temporary) == [temporary, target]
+    assert spared_by_claim(temporary, Claims({target: {"staged"}}))
+    assert spared_by_claim(temporary, Claims({target: {"file"}})) is None
+
+
+def test_a_manifest_belongs_to_its_table_and_no_other_file_does() -> None:
+    directory = "/lake/main/app/t/shared"
+    claims = Claims({directory: {"table"}})
+    assert directories_to_ask(f"{directory}/manifest.json") == [directory]
+    assert spared_by_claim(f"{directory}/manifest.json", claims)
+    assert spared_by_claim(f"{directory}/batch-0.parquet", claims) is None
+    assert spared_by_claim(f"{directory}/manifest.json", Claims({directory: {"quarantine"}})) is None
+
+
+def test_what_an_audit_refused_is_spared_as_long_as_the_audit_is_known() -> None:
+    quarantine = "/lake/main/app/t/.quarantine/flush%2Frun"
+    path = f"{quarantine}/shared/batch-3.parquet"
+    assert directories_to_ask(path) == [quarantine]
+    assert spared_by_claim(path, Claims({quarantine: {"quarantine"}}))
+    assert spared_by_claim(path, Claims({})) is None
+
+
+def test_nested_roots_are_left_to_their_owners_and_prefixes_are_not_nested() -> None:
+    found = [root("/a/b", 1), root("/a/bc", 2), root("/a/b/c/d", 3), root("/a/b/e", 4, location="/a/b/e/")]
+    planned = {one.place: one for one in plan_roots(found)}
+    assert set(planned["/a/b"].inner) == {"/a/b/c/d", "/a/b/e"}
+    assert planned["/a/bc"].inner == planned["/a/b/c/d"].inner == ()
+    assert [one.place for one in plan_roots(found) if one.is_of({1})] == ["/a/b"]
+
+
+def test_a_place_that_two_catalogs_had_belongs_to_both() -> None:
+    (planned,) = plan_roots([root("/a", 1, known=False), root("/a", 2)])
+    assert planned.catalog_ids == (1, 2)
+    assert planned.known
+
+
+def test_roots_that_are_one_by_a_link_are_refused() -> None:
+    refuse_links({"/a": "/a", "/a/b": "/a/b", "/ab": "/ab", "/c": "/elsewhere/c"})
+    with pytest.raises(StorageError, match="/b and /a are the same directory by a link"):
+        refuse_links({"/a": "/mnt", "/b": "/mnt"})
+    with pytest.raises(StorageError, match="/b/x lies within /a by a link"):
+        refuse_links({"/a": "/mnt", "/b/x": "/mnt/x"})
+
+
+def test_wide_directories_are_split_without_gaps() -> None:
+    assert split_names([]) == [("", "")]
+    assert split_names(["b", "a"]) == [("", "")]
+    parts = split_names([f"user_{number}" for number in range(25)], 10)
+    assert parts[0][0] == parts[-1][1] == ""
+    assert [one[1] for one in parts[:-1]] == [one[0] for one in parts[1:]]
+    assert len(parts) == 3
