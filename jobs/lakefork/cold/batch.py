@@ -1,7 +1,8 @@
 """Writes Parquet batches, and reads back what their footers say."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
 from lakefork.storage import StorageOptions, create_file
+from lakefork.tables import element_id
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
@@ -66,7 +68,14 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
 
 
 def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
-    return pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in schema])
+    """Also of what arrays hold."""
+    return pa.schema([_with_field_id(field, column_ids[field.name]) for field in schema])
+
+
+def _with_field_id(field: pa.Field, column_id: int) -> pa.Field:
+    if pa.types.is_list(field.type):
+        field = field.with_type(pa.list_(_with_field_id(field.type.value_field, element_id(column_id))))
+    return field.with_metadata({FIELD_ID: str(column_id).encode()})
 
 
 def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
@@ -162,4 +171,15 @@ def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
     if not with_values or len(known) < len(statistics) or not all(one.has_min_max for one in with_values):
         return ColumnStatistics(values, nulls, None, None)
     low, high = min([one.min for one in with_values]), max([one.max for one in with_values])
-    return ColumnStatistics(values, nulls, bound_text(low), bound_text(high))
+    value_of = _STORED_AS_BYTES.get(with_values[0].logical_type.type, _as_it_is)
+    return ColumnStatistics(values, nulls, bound_text(value_of(low)), bound_text(value_of(high)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_STORED_AS_BYTES: dict[str, Callable[[bytes], Any]] = {
+    "UUID": lambda value: uuid.UUID(bytes=value),
+    "JSON": bytes.decode,
+}
