@@ -89,9 +89,10 @@ CREATE VIEW ducklake_client.ducklake_snapshot WITH (security_barrier) AS
 
 -- DuckDB knows no words for what happens to a catalog as a whole.
 CREATE VIEW ducklake_client.ducklake_snapshot_changes WITH (security_barrier) AS
-    SELECT m.snapshot_id, CASE WHEN m.changes_made !~ '^([a-z]+_catalog|forked_from):' THEN m.changes_made END AS changes_made, m.author,
-           m.commit_message, m.commit_extra_info
+    SELECT m.snapshot_id, CASE WHEN w.is_known THEN m.changes_made END AS changes_made, m.author, m.commit_message,
+           CASE WHEN w.is_known THEN m.commit_extra_info END AS commit_extra_info
     FROM public.ducklake_snapshot_changes m
+    CROSS JOIN LATERAL (SELECT m.changes_made !~ '^([a-z]+_catalog|forked_from):' AS is_known) w
     WHERE m.catalog_id = (SELECT c.catalog_id FROM lakefork.client_catalog c);
 
 -- DuckDB takes a schema main for granted.
