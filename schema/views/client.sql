@@ -113,7 +113,7 @@ CREATE VIEW ducklake_client.ducklake_table WITH (security_barrier) AS
 
 CREATE VIEW ducklake_client.ducklake_data_file WITH (security_barrier) AS
     SELECT f.data_file_id, f.table_id, b.snapshot_id AS begin_snapshot, e.snapshot_id AS end_snapshot, f.file_order,
-           (CASE WHEN f.path_is_relative THEN f.path ELSE regexp_replace(f.path, '^s3://[^/@]*@', 's3://') END)::varchar AS path, f.path_is_relative,
+           (CASE WHEN f.path_is_relative OR f.path NOT LIKE 's3%@%' THEN f.path ELSE lakefork.place(f.path) END)::varchar AS path, f.path_is_relative,
            f.file_format, f.record_count, f.file_size_bytes, f.footer_size, f.row_id_start, f.partition_id, f.encryption_key, f.mapping_id,
            NULL::bigint AS partial_max
     FROM public.ducklake_data_file f

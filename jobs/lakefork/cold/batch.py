@@ -85,13 +85,17 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     """
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
-    with pq.ParquetWriter(stream, layout.schema, **_options(layout, rows), metadata_collector=collected) as writer:
+    nan = _with_nan(rows, layout)
+    options = _options(layout, rows)
+    if nan:
+        options["write_statistics"] = [name for name in layout.schema.names if name not in nan]
+    with pq.ParquetWriter(stream, layout.schema, **options, metadata_collector=collected) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     content, (metadata,) = stream.getvalue(), collected
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
     facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.flat_columns))
-    facts = facts.without_bounds(_with_nan(rows, layout))
+    facts = facts.with_nan({_field_id(layout.schema.field(name)): rows[name].null_count for name in nan})
     return replace(facts, as_defined=metadata.schema.equals(layout.parquet_schema))
 
 
@@ -112,10 +116,10 @@ def can_filter(kind: pa.DataType) -> bool:
     return not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
 
 
-def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[int]:
-    """Columns with NaN, which the footer's bounds leave out."""
+def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[str]:
+    """Columns with NaN: footers' bounds leave it out, and a reader for whom it is the greatest value would skip it."""
     return [
-        _field_id(field)
+        field.name
         for field in layout.schema
         if pa.types.is_floating(field.type) and field.name not in layout.without_nan and _has_nan(rows[field.name])
     ]
@@ -181,5 +185,5 @@ def _as_it_is(value: Any) -> Any:
 
 _STORED_AS_BYTES: dict[str, Callable[[bytes], Any]] = {
     "UUID": lambda value: uuid.UUID(bytes=value),
-    "JSON": bytes.decode,
+    "JSON": lambda value: value.decode(),
 }

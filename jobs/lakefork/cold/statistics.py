@@ -3,7 +3,7 @@
 import datetime
 import math
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -32,13 +32,17 @@ class BatchFacts:
     columns: dict[int, ColumnStatistics]
     as_defined: bool = True  # the columns and their types are those that were to be written
 
-    def without_bounds(self, column_ids: Iterable[int]) -> "BatchFacts":
-        """The same for columns with NaN: it is the greatest value, and the footer's bounds do not count it."""
-        unknown = {
-            column_id: replace(self.columns[column_id], min_value=None, max_value=None, contains_nan=True)
-            for column_id in column_ids
+    def with_nan(self, null_counts: Mapping[int, int]) -> "BatchFacts":
+        """The same for columns with NaN, of which the footer has no statistics."""
+        if not null_counts:
+            return self
+        nan = {
+            column_id: replace(
+                self.columns[column_id], null_count=nulls, min_value=None, max_value=None, contains_nan=True
+            )
+            for column_id, nulls in null_counts.items()
         }
-        return replace(self, columns={**self.columns, **unknown}) if unknown else self
+        return replace(self, columns={**self.columns, **nan})
 
 
 def bound_text(value: Any) -> str | None:
