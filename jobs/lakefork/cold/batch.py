@@ -2,7 +2,7 @@
 
 import functools
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,20 +170,17 @@ def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
     statistics = [chunk.statistics for chunk in chunks]
     values = sum([chunk.num_values for chunk in chunks])
     known = [one for one in statistics if one is not None]
-    nulls = sum([one.null_count for one in known if one.has_null_count])
+    nulls = sum([one.null_count for one in known if one.has_null_count]) if len(known) == len(statistics) else None
     with_values = [one for one in known if one.num_values]
-    if not with_values or len(known) < len(statistics) or not all(one.has_min_max for one in with_values):
+    if not with_values or nulls is None or not all(one.has_min_max for one in with_values):
         return ColumnStatistics(values, nulls, None, None)
     low, high = min([one.min for one in with_values]), max([one.max for one in with_values])
-    value_of = _STORED_AS_BYTES.get(with_values[0].logical_type.type, _as_it_is)
-    return ColumnStatistics(values, nulls, bound_text(value_of(low)), bound_text(value_of(high)))
+    kind = with_values[0].logical_type.type
+    return ColumnStatistics(values, nulls, bound_text(_value(low, kind)), bound_text(_value(high, kind)))
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-_STORED_AS_BYTES: dict[str, Callable[[bytes], Any]] = {
-    "UUID": lambda value: uuid.UUID(bytes=value),
-    "JSON": lambda value: value.decode(),
-}
+def _value(stored: Any, kind: str) -> Any:
+    """Of what a footer has as bytes."""
+    if kind == "UUID":
+        return uuid.UUID(bytes=stored)
+    return stored.decode() if kind == "JSON" else stored

@@ -13,10 +13,13 @@ from lakefork.column_types import ColumnType
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """min and max are None where they are not known, or where their text would not sort as they do."""
+    """min and max are None where they are not known, or where their text would not sort as they do.
+
+    null_count is None where a footer does not say.
+    """
 
     value_count: int
-    null_count: int
+    null_count: int | None
     min_value: str | None
     max_value: str | None
     contains_nan: bool | None = None
