@@ -37,6 +37,7 @@ BEGIN
         ('ducklake_partition_column', 'partition_id, table_id, partition_key_index, column_id, transform'),
         ('ducklake_partition_info', 'partition_id, table_id, begin_snapshot, end_snapshot'),
         ('ducklake_schema_versions', 'begin_snapshot, schema_version, table_id'),
+        ('ducklake_table_stats', 'table_id, record_count, next_row_id, file_size_bytes'),   -- of now: DuckDB plans with them, and no more
         ('ducklake_view', 'view_id, view_uuid, begin_snapshot, end_snapshot, schema_id, view_name, dialect, sql, column_aliases')
     ) AS t (name, columns) LOOP
         EXECUTE format('CREATE VIEW ducklake_client.%1$I WITH (security_barrier) AS SELECT %2$s FROM public.%1$I
@@ -124,12 +125,6 @@ CREATE VIEW ducklake_client.ducklake_data_file WITH (security_barrier) AS
     WHERE f.catalog_id = (SELECT c.catalog_id FROM lakefork.client_catalog c) AND b.snapshot_id < coalesce(e.snapshot_id, b.snapshot_id + 1)
       AND EXISTS (SELECT FROM public.ducklake_file_column_stats d
                   WHERE d.catalog_id = f.catalog_id AND d.data_file_id = f.data_file_id AND d.column_id = 2 AND d.max_value = '0');
-
-CREATE VIEW ducklake_client.ducklake_table_stats WITH (security_barrier) AS
-    SELECT f.table_id, sum(f.record_count)::bigint AS record_count, max(f.row_id_start + f.record_count) AS next_row_id,
-           sum(f.file_size_bytes)::bigint AS file_size_bytes
-    FROM ducklake_client.ducklake_data_file f WHERE f.end_snapshot IS NULL
-    GROUP BY f.table_id;
 
 -- The other tags are options of Lakefork.
 CREATE VIEW ducklake_client.ducklake_tag WITH (security_barrier) AS

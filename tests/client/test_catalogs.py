@@ -9,7 +9,7 @@ import pytest
 
 from duckdb_client import Seen, attached, libpq, stock
 from flush_lake import FlushLake
-from lake import rows_of
+from lake import add_file, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import drop_catalog, find_catalog
 from lakefork.catalog.client import create_client_role, drop_client_role, export_catalog
 from lakefork.catalog.connection import Connection, connect
@@ -61,6 +61,22 @@ def test_a_catalog_whose_own_snapshots_are_expired_can_be_read(lake: SqlLake) ->
         connection.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id < lakefork.newest_snapshot()")
     with stock(lake.dsn) as duck:
         assert names_in(duck) == ["t"] and duck.execute("FROM lake.app.t").fetchall() == []
+
+
+def test_names_of_credentials_are_not_part_of_paths(connection: Connection) -> None:
+    table = make_table(connection, make_catalog(connection, "main", "s3://bucket/main"))
+    add_file(connection, table)
+    connection.execute("UPDATE ducklake_data_file SET path = 's3://VAULT@other/b.parquet', path_is_relative = false")
+    connection.execute("UPDATE ducklake_table SET path = 's3://VAULT@other/t', path_is_relative = false")
+    connection.execute("UPDATE ducklake_file_column_stats SET max_value = '0' WHERE column_id = 2")
+    connection.execute(
+        "INSERT INTO lakefork.clean_snapshot SELECT catalog_id, table_id, file_order FROM ducklake_data_file"
+    )
+    connection.execute("SET lakefork.catalog = 'main'")
+    shown = rows_of(connection, "SELECT path FROM ducklake_client.ducklake_data_file")
+    shown += rows_of(connection, "SELECT path FROM ducklake_client.ducklake_table")
+    shown += rows_of(connection, "SELECT value FROM ducklake_client.ducklake_metadata WHERE key = 'data_path'")
+    assert shown == [("s3://other/b.parquet",), ("s3://other/t/",), ("s3://bucket/main/",)]
 
 
 @pytest.fixture
