@@ -212,6 +212,7 @@ CREATE TABLE public.ducklake_data_file (
 );
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
+CREATE INDEX idx_data_file_ended ON public.ducklake_data_file (catalog_id, table_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 -- Who else, in any catalog, refers to this file?
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
 
