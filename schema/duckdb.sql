@@ -465,6 +465,20 @@ CREATE TABLE lakefork.inherited_definition (
     PRIMARY KEY (catalog_id, table_id, begin_snapshot)
 );
 
+-- Snapshots after which a table was clean (functions/clean.sql); of all others it is not known.
+CREATE TABLE lakefork.clean_snapshot (
+    catalog_id  BIGINT NOT NULL,
+    table_id    BIGINT NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, snapshot_id)
+);
+
+-- Who may read catalogs by the views for stock DuckDB, and which.
+CREATE TABLE lakefork.client_role (
+    role_name  VARCHAR PRIMARY KEY,
+    catalog_id BIGINT                      -- NULL: any
+);
+
 -- Files that are being written, or were and are not published (yet).
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,

@@ -4,13 +4,15 @@
 --
 -- Apply it to an empty database; there are no migrations. schema/duckdb.sql holds the same tables.
 -- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.
--- system.*: what people read.  hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
+-- system.*: what people read.  ducklake_client.*: what stock DuckDB reads.
+-- hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
 \set ON_ERROR_STOP on
 BEGIN;
 
 CREATE SCHEMA lakefork;
 CREATE SCHEMA system;
 CREATE SCHEMA hot;
+CREATE SCHEMA ducklake_client;
 
 -- Global ---------------------------------------------------------------------------------------
 
@@ -210,6 +212,7 @@ CREATE TABLE public.ducklake_data_file (
 );
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
+CREATE INDEX idx_data_file_ended ON public.ducklake_data_file (catalog_id, table_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 -- Who else, in any catalog, refers to this file?
 CREATE INDEX data_file_ended ON public.ducklake_data_file (catalog_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
@@ -543,6 +546,20 @@ CREATE TABLE lakefork.inherited_definition (
     PRIMARY KEY (catalog_id, table_id, begin_snapshot)
 );
 
+-- Snapshots after which a table was clean (functions/clean.sql); of all others it is not known.
+CREATE TABLE lakefork.clean_snapshot (
+    catalog_id  BIGINT NOT NULL,
+    table_id    BIGINT NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, snapshot_id)
+);
+
+-- Who may read catalogs by the views for stock DuckDB, and which.
+CREATE TABLE lakefork.client_role (
+    role_name  VARCHAR PRIMARY KEY,
+    catalog_id BIGINT                      -- NULL: any
+);
+
 -- Files that are being written, or were and are not published (yet).
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,
@@ -703,6 +720,7 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/leases.sql
 \ir functions/nodes.sql
 \ir functions/tables.sql
+\ir functions/clean.sql
 \ir functions/fork.sql
 \ir functions/hot.sql
 \ir functions/flush.sql
@@ -713,6 +731,8 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/fsck.sql
 \ir functions/orphans.sql
 \ir views/system.sql
+\ir views/client.sql
+\ir functions/client_roles.sql
 
 INSERT INTO public.ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);

@@ -148,6 +148,19 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("file", type=Path, metavar="FILE")
     dump.set_defaults(run=_dump)
 
+    export = commands.add_parser("export", help="write one catalog into a new file that stock DuckDB attaches")
+    export.add_argument("name", metavar="NAME", help="the catalog")
+    export.add_argument("file", type=Path, metavar="FILE")
+    export.set_defaults(run=_export)
+
+    client_role = commands.add_parser(
+        "client-role", help="make a Postgres role by which stock DuckDB reads catalogs, and nothing else can be read"
+    )
+    client_role.add_argument("role", metavar="ROLE")
+    client_role.add_argument("--catalog", metavar="NAME", help="the only one that it can read (default: any)")
+    client_role.add_argument("--drop", action="store_true", help="remove the role instead")
+    client_role.set_defaults(run=_client_role)
+
     stack = commands.add_parser("stack", help="the laptop stack: Postgres and Airflow (make run, up, down)")
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.set_defaults(run=_stack)
@@ -437,6 +450,34 @@ def _dump(arguments: argparse.Namespace) -> int:
 
     copied = dump_catalog(database_url(load_settings()), arguments.file)
     print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.client import export_catalog
+
+    copied = export_catalog(_database(), arguments.name, arguments.file)
+    print(
+        f"catalog {arguments.name}, {copied['ducklake_data_file']} files: "
+        f"ATTACH 'ducklake:{arguments.file}' AS lake (READ_ONLY)"
+    )
+    return 0
+
+
+def _client_role(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.client import attach_statement, create_client_role, drop_client_role
+    from lakefork.catalog.connection import connect
+
+    dsn = _database()
+    with connect(dsn) as connection:
+        if arguments.drop:
+            drop_client_role(connection, arguments.role)
+            print(f"role {arguments.role} is gone")
+            return 0
+        password = create_client_role(connection, arguments.role, arguments.catalog)
+    print(f"role {arguments.role} can read {f'catalog {arguments.catalog}' if arguments.catalog else 'every catalog'}")
+    print("its password is shown only now; in DuckDB:")
+    print(attach_statement(dsn, arguments.role, password, arguments.catalog or "NAME"))
     return 0
 
 

@@ -31,6 +31,11 @@ class Column:
     order: int = field(default=0, compare=False)
 
 
+def element_id(column_id: int) -> int:
+    """The column id of what an array holds."""
+    return column_id + 1
+
+
 def fold(name: str) -> str:
     """Names that are equal after this are one name: only A to Z, as in the catalog's indexes and in DuckDB."""
     return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)

@@ -131,6 +131,10 @@ DECLARE
             INSERT INTO lakefork.storage_location (catalog_id, location_name, location_type, path, credentials_ref, created_at)
             SELECT n.catalog_id, l.location_name, l.location_type, l.path, l.credentials_ref, l.created_at
             FROM lakefork.storage_location l CROSS JOIN new n WHERE l.catalog_id = $1
+        ), copied_clean AS (
+            INSERT INTO lakefork.clean_snapshot (catalog_id, table_id, snapshot_id)
+            SELECT n.catalog_id, c.table_id, c.snapshot_id
+            FROM lakefork.inheritable_clean($1, $2) c JOIN tables USING (table_id) CROSS JOIN new n
         )$sql$;
 BEGIN
     FOR e IN SELECT * FROM lakefork.entity ORDER BY rank, entity LOOP

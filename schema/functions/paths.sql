@@ -10,10 +10,10 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
 $$;
 
 -- The normal path without the name of credentials (s3://NAME@bucket): where something lies, whoever opens it.
+-- The body is resolved here and now: roles that cannot look into this schema use it, too (views/client.sql).
 CREATE FUNCTION lakefork.place(p_path text) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT regexp_replace(lakefork.normal_path(p_path), '^s3://[^/@]*@', 's3://')
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN regexp_replace(lakefork.normal_path(p_path), '^s3://[^/@]*@', 's3://');
 
 -- The place followed by those of all directories above it.
 CREATE FUNCTION lakefork.path_and_parents(p_path text) RETURNS SETOF text

@@ -308,7 +308,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     leftover text;
 BEGIN
-    FOREACH leftover IN ARRAY '{public.ducklake_schema_versions,public.ducklake_table_stats,lakefork.inherited_definition,lakefork.hot_count,lakefork.hot_delta,
+    FOREACH leftover IN ARRAY '{public.ducklake_schema_versions,public.ducklake_table_stats,lakefork.inherited_definition,lakefork.clean_snapshot,lakefork.hot_count,lakefork.hot_delta,
                                 lakefork.flush_request,lakefork.watermark,lakefork.manifest_pending,lakefork.manifest_cache}'::text[] LOOP
         EXECUTE format('DELETE FROM %s l WHERE l.catalog_id = ANY ($1)
                         AND NOT EXISTS (SELECT FROM public.ducklake_table t WHERE t.catalog_id = l.catalog_id AND t.table_id = l.table_id)', leftover)
@@ -326,6 +326,7 @@ LANGUAGE sql AS $$
     DELETE FROM lakefork.app_user WHERE catalog_id = ANY (p_catalog_ids);
     DELETE FROM lakefork.storage_location WHERE catalog_id = ANY (p_catalog_ids);
     DELETE FROM lakefork.retained_from WHERE catalog_id = ANY (p_catalog_ids);
+    DELETE FROM lakefork.client_role WHERE catalog_id = ANY (p_catalog_ids);
 $$;
 
 -- Removes up to p_limit hot rows of these catalogs' tables that the plan takes altogether; 0: there are none left.

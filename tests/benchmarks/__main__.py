@@ -12,6 +12,7 @@ from tests.benchmarks import (
     flush,
     flush_events,
     forks,
+    forks_client,
     manifests,
     orphans,
     retention,
@@ -33,6 +34,7 @@ AREAS = {
     "forks": forks.measure,
     "retention": retention.measure,
     "orphans": orphans.measure,
+    "client": forks_client.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

@@ -50,3 +50,25 @@ def test_facts_are_those_of_the_written_file(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_bounds_as_text(value: object, text: str | None) -> None:
     assert bound_text(value) == text
+
+
+def test_what_other_readers_need(tmp_path: Path) -> None:
+    """Ids of what arrays hold, bounds of UUIDs and JSON as text, and no bounds that hide NaN."""
+    path = str(tmp_path / "batch-0.parquet")
+    rows = pa.table({
+        "u": pa.array([uuid.UUID(int=2).bytes, uuid.UUID(int=1).bytes], pa.uuid()),
+        "j": pa.array(['{"a": 1}', "[]"], pa.json_(pa.string())),
+        "l": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "f": pa.array([float("nan"), None]),
+    })  # fmt: skip
+    layout = BatchLayout(with_field_ids(rows.schema, {"u": 4, "j": 5, "l": 6, "f": 8}))
+    facts = write_batch(path, rows, layout, StorageOptions())
+    assert facts.as_defined
+    assert facts.columns == {
+        4: ColumnStatistics(2, 0, str(uuid.UUID(int=1)), str(uuid.UUID(int=2))),
+        5: ColumnStatistics(2, 0, "[]", '{"a": 1}'),
+        8: ColumnStatistics(2, 1, None, None, contains_nan=True),
+    }
+    ids = duckdb.sql(f"SELECT name, field_id FROM parquet_schema('{path}') WHERE field_id IS NOT NULL").fetchall()
+    assert ids == [("u", 4), ("j", 5), ("l", 6), ("element", 7), ("f", 8)]
+    assert duckdb.sql(f"SELECT l FROM '{path}' WHERE f > 1").fetchall() == [([1, None],)]

@@ -120,3 +120,12 @@ def test_no_key_can_be_in_two_groups_that_do_not_touch(batches: list[Candidate])
 @pytest.mark.parametrize("batches", [[], [batch(1, 0, 1)]])
 def test_nothing_to_merge(batches: list[Candidate]) -> None:
     assert planned(batches) == []
+
+
+def test_a_lone_batch_with_rows_and_tombstones_is_split() -> None:
+    for size in (10, 500):
+        assert planned([batch(1, 0, 9, size=size, holds=Holds.BOTH)]) == [[1]]
+        assert (
+            planned([batch(1, 0, 9, size=size)]) == planned([batch(1, 0, 9, size=size, holds=Holds.TOMBSTONES)]) == []
+        )
+    assert planned([batch(1, 0, 9, holds=Holds.BOTH), batch(2, 10, 19)]) == [], "left to the next merge"

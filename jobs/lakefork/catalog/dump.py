@@ -1,5 +1,7 @@
 """Writes a whole catalog, as it is at one moment, into a DuckDB file made by schema/duckdb.sql."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +19,47 @@ _SQL = load(__package__)
 
 def dump_catalog(dsn: str, target: Path) -> dict[str, int]:
     """Copies every table; returns the rows of each. A failed dump leaves no file."""
+    with connect(dsn) as catalog, new_file(target) as duck, one_moment(dsn) as cursor:
+        duck.execute(DUCKDB_SCHEMA.read_text())
+        duck.execute("DELETE FROM ducklake_metadata")  # its rows come with the catalog's
+        return {
+            f"{table['schema']}.{table['table']}": copy_table(
+                cursor, duck, table, "main" if table["schema"] == "public" else table["schema"]
+            )
+            for table in catalog_tables(catalog)
+        }
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[Any]:
+    """A DuckDB in a file that was not there before; if something fails, it is not there afterwards either."""
     if target.exists():
         raise InvalidInputError(f"{target} exists already: name another file, or remove it first")
     if not target.parent.is_dir():
         raise InvalidInputError(f"{target.parent} is not a directory")
     try:
-        return _dump(dsn, target)
+        with duckdb.connect(str(target)) as duck:
+            yield duck
     except BaseException:
         target.unlink(missing_ok=True)
         raise
 
 
-def _dump(dsn: str, target: Path) -> dict[str, int]:
-    with (
-        connect(dsn) as catalog,
-        duckdb.connect(str(target)) as duck,
-        adbc_driver_postgresql.dbapi.connect(dsn, autocommit=False) as reader,
-    ):
-        duck.execute(DUCKDB_SCHEMA.read_text())
-        duck.execute("DELETE FROM ducklake_metadata")  # its rows come with the catalog's
-        with reader.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            return {
-                f"{table['schema']}.{table['table']}": _copy_table(cursor, duck, table)
-                for table in catalog_tables(catalog)
-            }
+@contextmanager
+def one_moment(dsn: str) -> Iterator[Any]:
+    """A cursor whose queries all see the catalog as it is at one moment."""
+    with adbc_driver_postgresql.dbapi.connect(dsn, autocommit=False) as reader, reader.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield cursor
 
 
 def catalog_tables(connection: Connection) -> list[dict[str, Any]]:
     return connection.execute(_SQL["catalog_tables"]).fetchall()
 
 
-def _copy_table(cursor: Any, duck: Any, table: dict[str, Any]) -> int:
+def copy_table(cursor: Any, duck: Any, table: dict[str, Any], duck_schema: str) -> int:
     """Streams one table as Arrow; values that Arrow lacks travel as text and are cast by DuckDB."""
     columns = ", ".join(f'"{column}"' for column in table["columns"])
-    duck_schema = "main" if table["schema"] == "public" else table["schema"]
     types = dict(
         duck.execute(
             "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",

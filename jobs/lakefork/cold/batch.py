@@ -1,6 +1,7 @@
 """Writes Parquet batches, and reads back what their footers say."""
 
 import functools
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
 from lakefork.storage import StorageOptions, create_file
+from lakefork.tables import element_id
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
@@ -66,7 +68,14 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
 
 
 def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
-    return pa.schema([field.with_metadata({FIELD_ID: str(column_ids[field.name]).encode()}) for field in schema])
+    """Also of what arrays hold."""
+    return pa.schema([_with_field_id(field, column_ids[field.name]) for field in schema])
+
+
+def _with_field_id(field: pa.Field, column_id: int) -> pa.Field:
+    if pa.types.is_list(field.type):
+        field = field.with_type(pa.list_(_with_field_id(field.type.value_field, element_id(column_id))))
+    return field.with_metadata({FIELD_ID: str(column_id).encode()})
 
 
 def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
@@ -76,13 +85,17 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     """
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
-    with pq.ParquetWriter(stream, layout.schema, **_options(layout, rows), metadata_collector=collected) as writer:
+    nan = _with_nan(rows, layout)
+    options = _options(layout, rows)
+    if nan:
+        options["write_statistics"] = [name for name in layout.schema.names if name not in nan]
+    with pq.ParquetWriter(stream, layout.schema, **options, metadata_collector=collected) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     content, (metadata,) = stream.getvalue(), collected
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
     facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.flat_columns))
-    facts = facts.without_bounds(_with_nan(rows, layout))
+    facts = facts.with_nan({_field_id(layout.schema.field(name)): rows[name].null_count for name in nan})
     return replace(facts, as_defined=metadata.schema.equals(layout.parquet_schema))
 
 
@@ -103,10 +116,10 @@ def can_filter(kind: pa.DataType) -> bool:
     return not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
 
 
-def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[int]:
-    """Columns with NaN, which the footer's bounds leave out."""
+def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[str]:
+    """Columns with NaN: footers' bounds leave it out, and a reader for whom it is the greatest value would skip it."""
     return [
-        _field_id(field)
+        field.name
         for field in layout.schema
         if pa.types.is_floating(field.type) and field.name not in layout.without_nan and _has_nan(rows[field.name])
     ]
@@ -157,9 +170,17 @@ def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
     statistics = [chunk.statistics for chunk in chunks]
     values = sum([chunk.num_values for chunk in chunks])
     known = [one for one in statistics if one is not None]
-    nulls = sum([one.null_count for one in known if one.has_null_count])
+    nulls = sum([one.null_count for one in known if one.has_null_count]) if len(known) == len(statistics) else None
     with_values = [one for one in known if one.num_values]
-    if not with_values or len(known) < len(statistics) or not all(one.has_min_max for one in with_values):
+    if not with_values or nulls is None or not all(one.has_min_max for one in with_values):
         return ColumnStatistics(values, nulls, None, None)
     low, high = min([one.min for one in with_values]), max([one.max for one in with_values])
-    return ColumnStatistics(values, nulls, bound_text(low), bound_text(high))
+    kind = with_values[0].logical_type.type
+    return ColumnStatistics(values, nulls, bound_text(_value(low, kind)), bound_text(_value(high, kind)))
+
+
+def _value(stored: Any, kind: str) -> Any:
+    """Of what a footer has as bytes."""
+    if kind == "UUID":
+        return uuid.UUID(bytes=stored)
+    return stored.decode() if kind == "JSON" else stored

@@ -3,7 +3,7 @@
 import datetime
 import math
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -13,10 +13,13 @@ from lakefork.column_types import ColumnType
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """min and max are None where they are not known, or where their text would not sort as they do."""
+    """min and max are None where they are not known, or where their text would not sort as they do.
+
+    null_count is None where a footer does not say.
+    """
 
     value_count: int
-    null_count: int
+    null_count: int | None
     min_value: str | None
     max_value: str | None
     contains_nan: bool | None = None
@@ -32,13 +35,17 @@ class BatchFacts:
     columns: dict[int, ColumnStatistics]
     as_defined: bool = True  # the columns and their types are those that were to be written
 
-    def without_bounds(self, column_ids: Iterable[int]) -> "BatchFacts":
-        """The same for columns with NaN: it is the greatest value, and the footer's bounds do not count it."""
-        unknown = {
-            column_id: replace(self.columns[column_id], min_value=None, max_value=None, contains_nan=True)
-            for column_id in column_ids
+    def with_nan(self, null_counts: Mapping[int, int]) -> "BatchFacts":
+        """The same for columns with NaN, of which the footer has no statistics."""
+        if not null_counts:
+            return self
+        nan = {
+            column_id: replace(
+                self.columns[column_id], null_count=nulls, min_value=None, max_value=None, contains_nan=True
+            )
+            for column_id, nulls in null_counts.items()
         }
-        return replace(self, columns={**self.columns, **unknown}) if unknown else self
+        return replace(self, columns={**self.columns, **nan})
 
 
 def bound_text(value: Any) -> str | None:

@@ -70,7 +70,7 @@ def _neighbourhoods(components: Iterable[Sequence[Candidate]], limits: Limits) -
     waiting: list[Candidate] = []
     for component in components:
         size = sum(batch.size_bytes for batch in component)
-        if len(component) == 1 and 2 * size >= limits.target_bytes:
+        if len(component) == 1 and 2 * size >= limits.target_bytes and component[0].holds is not Holds.BOTH:
             continue
         if waiting and sum(batch.size_bytes for batch in waiting) + size > limits.group_bytes:
             yield waiting
@@ -99,8 +99,8 @@ def _is_worth_it(group: Group, limits: Limits, forget_before: int | None) -> boo
     if group.alone and forget_before is not None and any(_is_forgotten(one, forget_before) for one in group.batches):
         return True
     commits = len({batch.born for batch in group.batches})
-    if commits < 2:
-        return False
+    if commits < 2:  # nothing to merge, but rows and tombstones to separate
+        return any(batch.holds is Holds.BOTH for batch in group.batches)
     return commits >= limits.min_batches or superseded_at_most(group.batches) >= limits.superseded_share
 
 

@@ -65,8 +65,10 @@ def check_facts(recorded: RecordedFile, facts: BatchFacts) -> Iterator[Finding]:
         seen = facts.columns.get(int(column_id))
         if seen is None:
             yield recorded.finding(f"it lacks column {column_id}, whose statistics are recorded")
-        elif [seen.value_count, seen.null_count] != [values, nulls] or (
-            low is not None and [seen.min_value, seen.max_value] != [low, high]
+        elif (
+            seen.value_count != values
+            or seen.null_count not in (nulls, None)
+            or (low is not None and [seen.min_value, seen.max_value] != [low, high])
         ):  # bounds may be unknown to the catalog on purpose (NaN)
             yield recorded.finding(
                 f"statistics of column {column_id}: recorded are values={values} nulls={nulls} min={low} max={high}, "

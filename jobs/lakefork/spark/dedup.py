@@ -2,7 +2,7 @@
 
 import datetime
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.connection import domain_errors
-from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
+from lakefork.catalog.flushes import Table, find_definitions, note_clean, table_lease, work_lease
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
@@ -60,7 +60,7 @@ class Plan:
 class Done:
     """What was published; unwritten: what was not, and why."""
 
-    tables: set[Table] = field(default_factory=set)
+    tables: dict[Table, int] = field(default_factory=dict)  # with the last snapshot of each
     users: set[tuple[Table, str]] = field(default_factory=set)
     rows_in: int = 0
     rows_out: int = 0
@@ -73,7 +73,7 @@ class Done:
 
     def add(self, merge: Merge, read: int, files: Sequence[WrittenFile], snapshot_id: int) -> None:
         table = _table(merge.definition)
-        self.tables.add(table)
+        self.tables[table] = snapshot_id
         self.users |= {(table, merge.user_id)} if merge.user_id is not None else set()
         self.rows_in += read
         self.rows_out += sum(file.facts.record_count for file in files)
@@ -186,6 +186,7 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
     context.progress(f"to merge: {plan}")
     parts = _parts(context, plan)
     waiting = [len(of_merge) for of_merge in parts]
+    groups_left = Counter(_table(merge.definition) for merge in plan.merges)
     written: dict[int, list[Merged]] = defaultdict(list)
     groups = 0
     started = time.monotonic()
@@ -194,6 +195,10 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
         if len(written[merged.merge]) == waiting[merged.merge]:
             _publish(context, plan, merged.merge, written.pop(merged.merge), done)
             groups += 1
+            table = _table(plan.merges[merged.merge].definition)
+            groups_left[table] -= 1
+            if not groups_left[table] and table in done.tables:
+                note_clean(context.connection, table, done.tables[table])
             seconds = max(time.monotonic() - started, 0.001)
             context.progress(
                 f"{groups:,} of {len(plan.merges):,} group(s) merged, {done.rows_in / seconds:,.0f} versions/s"

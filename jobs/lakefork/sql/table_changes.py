@@ -6,7 +6,7 @@ from lakefork.catalog.commits import Changes
 from lakefork.sql.options import static_part
 from lakefork.sql.statements import TableKind
 from lakefork.storage.paths import path_part
-from lakefork.tables import SYSTEM_COLUMN_ORDER, USER_ID, Column, TableDefinition, system_columns
+from lakefork.tables import SYSTEM_COLUMN_ORDER, USER_ID, Column, TableDefinition, element_id, system_columns
 
 
 def table_changes(
@@ -49,7 +49,7 @@ def _add_column(changes: Changes, table_id: int, column: Column, order: int) -> 
     )  # fmt: skip
     if element:
         changes.add(
-            "ducklake_column", table_id=table_id, column_id=column.column_id + 1, column_order=order,
+            "ducklake_column", table_id=table_id, column_id=element_id(column.column_id), column_order=order,
             column_name="element",
             column_type=element.name, nulls_allowed=True, parent_column=column.column_id,
         )  # fmt: skip
@@ -63,7 +63,7 @@ def change_columns(changes: Changes, definition: TableDefinition, columns: tuple
             continue
         changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id)
         if column.type.element:
-            changes.end("ducklake_column", table_id=definition.table_id, column_id=column.column_id + 1)
+            changes.end("ducklake_column", table_id=definition.table_id, column_id=element_id(column.column_id))
     last = max(column.order for column in definition.columns)
     for column in columns:
         last += column.column_id not in definition.by_id

@@ -1,0 +1,50 @@
+"""What stock DuckDB gets to see: an export of one catalog, and roles that read nothing but the views for it."""
+
+import secrets
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+
+from lakefork.catalog.catalogs import find_catalog
+from lakefork.catalog.connection import Connection, connect, domain_errors
+from lakefork.catalog.dump import copy_table, new_file, one_moment
+from lakefork.queries import load
+
+_SQL = load(__package__)
+
+
+def export_catalog(dsn: str, name: str, target: Path) -> dict[str, int]:
+    """Writes what the views show of a catalog into a new DuckDB file; returns the rows of each table."""
+    with connect(dsn) as catalog, new_file(target) as duck, one_moment(dsn) as cursor:
+        find_catalog(catalog, name)
+        cursor.execute("SELECT set_config('lakefork.catalog', $1, true)", (name,))
+        cursor.fetchall()
+        copied = {}
+        for table in catalog.execute(_SQL["client_tables"]).fetchall():
+            columns = ", ".join(
+                f'"{column}" {kind}' for column, kind in zip(table["columns"], table["types"], strict=True)
+            )
+            duck.execute(f'CREATE TABLE "{table["table"]}" ({columns})')
+            copied[table["table"]] = copy_table(cursor, duck, table, "main")
+        return copied
+
+
+def create_client_role(connection: Connection, role: str, catalog: str | None) -> str:
+    """Returns the new role's password, which is kept nowhere."""
+    password = secrets.token_urlsafe(24)
+    with domain_errors():
+        connection.execute("SELECT lakefork.create_client_role(%s, %s, %s)", (role, password, catalog))
+    return password
+
+
+def drop_client_role(connection: Connection, role: str) -> None:
+    with domain_errors():
+        connection.execute("SELECT lakefork.drop_client_role(%s)", (role,))
+
+
+def attach_statement(dsn: str, role: str, password: str, catalog: str) -> str:
+    """What somebody with the role types into DuckDB."""
+    parts = {**conninfo_to_dict(dsn), "user": role, "password": password}
+    words = [f"{name}={parts[name]}" for name in ("host", "port", "dbname", "user", "password") if name in parts]
+    libpq = " ".join([*words, f"options=-clakefork.catalog={catalog}"])
+    return f"ATTACH 'ducklake:postgres:{libpq}' AS lake (METADATA_SCHEMA 'ducklake_client', READ_ONLY)"

@@ -1,0 +1,23 @@
+"""What stock DuckDB needs, without a network."""
+
+import duckdb_extensions
+import pytest
+
+from duckdb_client import Seen
+from flush_lake import FlushLake
+
+
+@pytest.fixture(scope="session", autouse=True)
+def extensions() -> None:
+    for extension in ("ducklake", "postgres_scanner"):
+        duckdb_extensions.import_extension(extension)
+
+
+@pytest.fixture
+def seen(flush_lake: FlushLake) -> Seen:
+    """Catalog main with a table of users and a shared one, both empty."""
+    flush_lake.lake.run(
+        "CREATE NAMESPACE app; CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY, v TEXT NOT NULL); "
+        "CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT)"
+    )
+    return Seen(flush_lake)

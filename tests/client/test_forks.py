@@ -1,0 +1,52 @@
+"""Stock DuckDB opens forks as it opens any other catalog."""
+
+import pytest
+
+from duckdb_client import Seen
+from flush_lake import Filled
+
+BOTH = ("app.mine", "app.ours")
+
+
+def test_forks_and_forks_of_forks(seen: Seen) -> None:
+    lake, filled = seen.flush_lake, Filled(seen.flush_lake)
+    filled.write(0)
+    lake.flush()
+    lake.dedup()
+    fork = seen.fork("fork")
+    assert fork.is_same(*BOTH) and len(fork.theirs("app.mine")) == 8, "a fork of a clean table is clean at once"
+    grandchild = fork.fork("grandchild")
+    shared = seen.ours("app.ours")
+    fork.lake.run("UPDATE app.ours SET v = 'fork'; INSERT INTO app.ours VALUES (100, 'fork')")
+    lake.lake.run("DELETE FROM app.ours WHERE id = 0; INSERT INTO app.ours VALUES (200, 'main')")
+    lake.flush()
+    assert seen.theirs("app.ours") == fork.theirs("app.ours") == shared, "until dedup"
+    late = fork.fork("late")
+    assert late.theirs("app.ours") == shared
+    lake.dedup()
+    for one in (seen, fork, grandchild, late):
+        assert one.is_same(*BOTH), one.catalog
+    assert grandchild.theirs("app.ours") == shared != seen.theirs("app.ours") != fork.theirs("app.ours")
+    birth = fork.own_snapshots()[0]
+    assert fork.theirs("app.ours", birth) == fork.ours("app.ours", birth) == shared
+    assert birth not in seen.own_snapshots()
+    with pytest.raises(Exception, match="snapshot"):
+        fork.theirs("app.ours", seen.own_snapshots()[0])
+    assert late.theirs("app.ours") == fork.theirs("app.ours")
+
+
+def test_forks_of_tables_that_are_not_clean_show_an_earlier_state(seen: Seen) -> None:
+    lake = seen.flush_lake
+    lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")
+    lake.flush()
+    earlier, snapshot = seen.ours("app.ours"), seen.own_snapshots()[-1]
+    lake.lake.run("UPDATE app.ours SET v = 'c' WHERE id = 1")
+    lake.flush()
+    fork = seen.fork("fork")
+    assert fork.theirs("app.ours") == seen.theirs("app.ours") == earlier
+    lake.dedup(catalog="main")
+    assert seen.is_same("app.ours") and fork.theirs("app.ours") == earlier
+    past = seen.fork("past", as_of=snapshot)
+    assert past.theirs("app.ours") == past.ours("app.ours") == earlier
+    lake.dedup(catalog="fork")
+    assert fork.is_same("app.ours") and fork.theirs("app.ours") == seen.theirs("app.ours") != earlier
