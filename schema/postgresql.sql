@@ -568,7 +568,7 @@ CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,
     run_id         VARCHAR NOT NULL,
-    trace          VARCHAR NOT NULL,       -- 'cli', or where to find it in Airflow
+    trace          VARCHAR NOT NULL,       -- 'cli/' and the job's id, or where to find it in Airflow: DAG/run/task/try
     params         JSONB NOT NULL,
     status         VARCHAR NOT NULL,       -- running, completed or failed
     started_at     TIMESTAMPTZ NOT NULL,
@@ -583,7 +583,7 @@ CREATE TABLE lakefork.job_run (
     CHECK (status IN ('running', 'completed', 'failed'))
 );
 CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
-CREATE INDEX job_run_trace ON lakefork.job_run (trace);
+CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 
 \ir functions/entities.sql
 \ir functions/snapshots.sql
@@ -602,6 +602,8 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/manifests.sql
 \ir functions/dedup.sql
 \ir functions/fsck.sql
+\ir functions/airflow_absent.sql
+\ir functions/jobs.sql
 \ir views/system.sql
 
 INSERT INTO public.ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');

@@ -92,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("file", type=Path, metavar="FILE")
     dump.set_defaults(run=_dump)
 
+    airflow = commands.add_parser("airflow", help="let system.jobs know what your Airflow says")
+    airflow.add_argument(
+        "action", choices=["link"], help="after `airflow db migrate` in schema airflow of this database"
+    )
+    airflow.set_defaults(run=_airflow)
+
     stack = commands.add_parser("stack", help="the laptop stack: Postgres and Airflow (make run, up, down)")
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.set_defaults(run=_stack)
@@ -249,6 +255,16 @@ def _dump(arguments: argparse.Namespace) -> int:
 
     copied = dump_catalog(database_url(load_settings()), arguments.file)
     print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
+    return 0
+
+
+def _airflow(_: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.schema import link_airflow
+
+    with connect(_database()) as connection:
+        link_airflow(connection)
+    print("system.jobs reads Airflow's tables from now on")
     return 0
 
 

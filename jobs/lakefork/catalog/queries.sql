@@ -12,7 +12,13 @@ FROM lakefork.visible_catalog(%(snapshot)s) ORDER BY catalog_name;
 
 -- start_job: a run reports that it is there
 INSERT INTO lakefork.job_run (job_id, job, run_id, trace, params, status, started_at, heartbeat_at, node_id)
-VALUES (%(job_id)s, %(job)s, %(run_id)s, %(trace)s, %(params)s, 'running', clock_timestamp(), clock_timestamp(), %(node_id)s);
+VALUES (%(job_id)s, %(job)s, %(run_id)s, %(trace)s, %(params)s, 'running', clock_timestamp(), clock_timestamp(), %(node_id)s)
+ON CONFLICT (trace) DO UPDATE SET   -- a cluster that starts a lost driver anew: the attempt is what the last one makes of it
+    job_id = excluded.job_id, status = excluded.status, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
+    finished_at = NULL, result = NULL, error = NULL, retryable = NULL, peak_memory_mb = NULL, cpu_seconds = NULL, node_id = excluded.node_id;
+
+-- forget_jobs: removes what jobs reported longer ago
+SELECT lakefork.forget_jobs(%(days)s);
 
 -- beat_job: a run reports that it is still there
 UPDATE lakefork.job_run

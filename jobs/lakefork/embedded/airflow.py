@@ -16,6 +16,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from lakefork.catalog.connection import connect
+from lakefork.catalog.schema import link_airflow
 from lakefork.embedded.home import kept_port, kept_secret, write_private
 from lakefork.embedded.processes import ProcessSession
 from lakefork.errors import JobFailedError, SetupError
@@ -74,6 +76,8 @@ class EmbeddedAirflow:
                 said = line
             time.sleep(1)
         client.set_pool(SPARK_POOL, self._settings.airflow.spark_slots)
+        with connect(self._dsn) as connection:
+            link_airflow(connection)
         progress(f"Airflow is up after {time.monotonic() - started:.0f} s")
         return client
 
