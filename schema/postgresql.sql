@@ -523,6 +523,7 @@ CREATE TABLE lakefork.flush_log (
     PRIMARY KEY (run_id, catalog_id, table_id)
 );
 CREATE INDEX flush_log_table ON lakefork.flush_log (catalog_id, table_id, published_at);
+CREATE INDEX flush_log_time ON lakefork.flush_log (published_at);
 
 -- Directories whose manifest.json does not show the last publish yet.
 CREATE TABLE lakefork.manifest_pending (
@@ -562,6 +563,7 @@ CREATE TABLE lakefork.flush_audit (
     PRIMARY KEY (job_id, catalog_id, table_id)
 );
 CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, audited_at);
+CREATE INDEX flush_audit_time ON lakefork.flush_audit (audited_at);
 
 -- What each run of a job reports of itself.
 CREATE TABLE lakefork.job_run (
@@ -583,6 +585,7 @@ CREATE TABLE lakefork.job_run (
     CHECK (status IN ('running', 'completed', 'failed'))
 );
 CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
+CREATE INDEX job_run_job ON lakefork.job_run (job, started_at DESC);
 CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 
 \ir functions/entities.sql

@@ -156,19 +156,20 @@ def _init(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
-    from lakefork.catalog.status import read_status
     from lakefork.embedded.database import database_url
+    from lakefork.overview.status import read_status
     from lakefork.settings import load_settings
 
-    with connect(database_url(load_settings())) as connection:
-        status = read_status(connection)
+    settings = load_settings()
+    with connect(database_url(settings)) as connection:
+        status = read_status(connection, settings.flush)
     print(json.dumps(status.as_json()) if arguments.json else status.as_text())
     return 0
 
 
 def _audits(arguments: argparse.Namespace) -> int:
-    from lakefork.catalog.audits import audits_page, audits_text, read_audits
     from lakefork.catalog.connection import connect
+    from lakefork.overview.audits import audits_page, audits_text, read_audits
 
     with connect(_database()) as connection:
         audits = read_audits(connection, arguments.run_id, failed_only=arguments.failed)

@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
+    "overview": BASE | {"catalog"},
     "orchestration": BASE | {"catalog", "spark.submit"},
-    "embedded": BASE | {"catalog", "storage", "sql"},
-    "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "embedded"},
+    "embedded": BASE | {"catalog", "storage", "sql", "overview"},
+    "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}
 

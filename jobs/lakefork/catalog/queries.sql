@@ -31,19 +31,6 @@ SET status = %(status)s, finished_at = clock_timestamp(), heartbeat_at = clock_t
     peak_memory_mb = %(peak_memory_mb)s, cpu_seconds = %(cpu_seconds)s
 WHERE job_id = %(job_id)s;
 
--- recent_jobs: the last runs, newest first
-SELECT job_type, run_id, status, start_time, end_time, error_message FROM system.jobs ORDER BY start_time DESC LIMIT %(limit)s;
-
--- status: one line per catalog; hot: versions that wait for a flush
-WITH waiting AS (
-    SELECT catalog_id, sum(versions) AS hot
-    FROM (SELECT catalog_id, versions FROM lakefork.hot_count UNION ALL SELECT catalog_id, versions FROM lakefork.hot_delta) v GROUP BY catalog_id
-)
-SELECT c.catalog_name AS name, count(t.table_id) AS tables, coalesce(max(w.hot), 0) AS hot, coalesce(sum(t.files), 0) AS files,
-       coalesce(sum(t.rows), 0) AS rows, coalesce(sum(t.bytes), 0) AS bytes
-FROM system.catalogs c LEFT JOIN system.tables t USING (catalog_id) LEFT JOIN waiting w USING (catalog_id)
-GROUP BY c.catalog_id, c.catalog_name ORDER BY c.catalog_name LIMIT %(limit)s;
-
 -- catalog_tables: the tables that schema/postgresql.sql made, with their columns in order
 SELECT n.nspname AS schema, c.relname AS table, array_agg(a.attname::text ORDER BY a.attnum) AS columns
 FROM pg_class c
@@ -235,11 +222,6 @@ SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
 -- record_audit: what the audit of a table's staged files found
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
-
--- recent_audits: what audits of flushes found, newest first
-SELECT run_id, catalog_name, namespace, table_name, audited_at, success, files, results, quarantine FROM system.flush_audits
-WHERE (%(run_id)s::text IS NULL OR run_id = %(run_id)s) AND NOT (%(failed_only)s AND success)
-ORDER BY audited_at DESC LIMIT %(limit)s;
 
 -- snapshot_at: the snapshot with an id, or the newest at a time, if it is retained
 SELECT max(snapshot_id) AS snapshot_id FROM public.ducklake_snapshot
