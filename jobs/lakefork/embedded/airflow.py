@@ -24,6 +24,7 @@ from lakefork.errors import JobFailedError, SetupError
 from lakefork.settings import PROJECT, Settings
 
 USER = "admin"
+VIEWER = "viewer"  # may look at everything and start nothing
 ROLE = "airflow"
 SPARK_POOL = "lakefork_spark"
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -42,6 +43,10 @@ class EmbeddedAirflow:
         return kept_secret(self._settings.home, "airflow-login")
 
     @property
+    def viewer_password(self) -> str:
+        return kept_secret(self._settings.home, "airflow-viewer")
+
+    @property
     def url(self) -> str:
         ports = json.loads((self._settings.home / "ports.json").read_text())
         return f"http://127.0.0.1:{ports['airflow']}"
@@ -54,7 +59,8 @@ class EmbeddedAirflow:
         self.home.mkdir(mode=0o700, exist_ok=True)
         port = kept_port(self._settings.home, "airflow", self._settings.airflow.port)
         self._create_role()
-        write_private(self.home / "passwords.json", json.dumps({USER: self.password}))
+        passwords = {USER: self.password, VIEWER: self.viewer_password}
+        write_private(self.home / "passwords.json", json.dumps(passwords))
         services = [sys.executable, "-m", "lakefork.embedded.airflow_services"]
         self.session.start(services, self._environment(port), self.home, self.log)
         return self.wait_until_ready(progress)
@@ -116,7 +122,7 @@ class EmbeddedAirflow:
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
             "CORE__FERNET_KEY": fernet.decode(),
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": self.home / "passwords.json",
             "DATABASE__SQL_ALCHEMY_CONN": self._database_url(),
             "API__HOST": "127.0.0.1",

@@ -6,7 +6,7 @@ from typing import Any
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect, found_version
 from lakefork.catalog.schema import init_catalog
-from lakefork.embedded.airflow import USER, AirflowClient, EmbeddedAirflow
+from lakefork.embedded.airflow import USER, VIEWER, AirflowClient, EmbeddedAirflow
 from lakefork.embedded.demo import load_demo
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
@@ -43,6 +43,7 @@ def up(settings: Settings) -> int:
     _, airflow, _ = _start(settings)
     say("")
     say(f"Airflow:  {airflow.url}   login: {USER} / {airflow.password}")
+    say(f"Lakefork: {airflow.url}/lakefork/   to look only: {VIEWER} / {airflow.viewer_password}")
     say("Look around with `.venv/bin/lakefork status`; stop everything with `make down`.")
     return 0
 

@@ -37,7 +37,7 @@ ORDER BY p.catalog_name;
 
 -- waiting: tables with rows that wait for a flush, those that wait longest first, against their policy
 WITH tables AS (
-    SELECT catalog_id, table_id, sum(users)::bigint AS users, sum(versions)::bigint AS versions, max(most_versions) AS most_versions,
+    SELECT catalog_id, table_id, sum(users)::bigint AS users, sum(versions)::bigint AS versions, max(most_versions)::bigint AS most_versions,
            min(oldest_at) AS oldest_at
     FROM ((SELECT catalog_id, table_id, count(*) AS users, sum(versions) AS versions, max(versions) AS most_versions, min(oldest_at) AS oldest_at
            FROM lakefork.hot_count GROUP BY 1, 2 ORDER BY min(oldest_at) LIMIT %(limit)s)

@@ -1,0 +1,46 @@
+// Starting a run: what will happen is shown first, then Airflow is asked.
+
+import { startRun } from "./api.js";
+import { el } from "./dom.js";
+
+let mayTrigger = [];
+
+export function allow(jobs) {
+  mayTrigger = jobs;
+}
+
+// A button for those who may; for others nothing.
+export function startButton(job, conf, text = job) {
+  if (!mayTrigger.includes(job)) return null;
+  return el("button", { type: "button", onclick: () => ask(job, conf) }, text);
+}
+
+function ask(job, conf) {
+  const dialog = document.getElementById("start");
+  const said = el("p", { role: "status" });
+  const go = el("button", { type: "button", class: "main" }, "Start");
+  const close = el("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
+  go.addEventListener("click", async () => {
+    go.disabled = true;
+    try {
+      const run = await startRun(job, conf);
+      const address = `../dags/${encodeURIComponent(job)}/runs/${encodeURIComponent(run.dag_run_id)}`;
+      said.replaceChildren("Started: ", el("a", { href: address, target: "_top" }, run.dag_run_id));
+      close.textContent = "Close";
+      close.focus();
+    } catch (problem) {
+      said.replaceChildren(el("span", { class: "problem" }, problem.message));
+      go.disabled = false;
+    }
+  });
+  const parameters = Object.entries(conf).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]);
+  dialog.replaceChildren(
+    el("h2", { id: "start-title" }, `Start ${job}`),
+    parameters.length ? el("dl", {}, parameters) : el("p", { class: "faint" }, "For all catalogs."),
+    el("p", { class: "faint" }, "More choices: ", el("a", { href: `../dags/${job}`, target: "_top" }, `${job} in Airflow`), ", Trigger."),
+    said,
+    el("div", { class: "bar" }, go, close),
+  );
+  dialog.showModal();
+  go.focus();
+}
