@@ -329,6 +329,20 @@ CREATE TABLE lakefork.expired_snapshots (
 );
 
 -- Who may work on something exclusively, until when. The token grows with each holder.
+CREATE TABLE lakefork.retained_from (
+    catalog_id  BIGINT PRIMARY KEY,
+    snapshot_id BIGINT NOT NULL
+);
+
+CREATE TABLE lakefork.snapshot_tag (
+    catalog_id  BIGINT NOT NULL,
+    name        VARCHAR NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    tagged_at   TIMESTAMPTZ NOT NULL DEFAULT now(),
+    tagged_by   VARCHAR,
+    PRIMARY KEY (catalog_id, name)
+);
+
 CREATE TABLE lakefork.lease (
     name        VARCHAR PRIMARY KEY,
     holder      VARCHAR NOT NULL,
@@ -430,6 +444,23 @@ CREATE TABLE lakefork.watermark (
 CREATE TABLE lakefork.batch_number (
     directory   VARCHAR PRIMARY KEY,
     next_number BIGINT NOT NULL
+);
+
+CREATE TABLE lakefork.fork (
+    catalog_id      BIGINT PRIMARY KEY,
+    parent_id       BIGINT NOT NULL,
+    parent_snapshot BIGINT NOT NULL,
+    created_at      TIMESTAMPTZ NOT NULL,
+    expires_at      TIMESTAMPTZ,
+    run_id          VARCHAR
+);
+
+CREATE TABLE lakefork.inherited_definition (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    begin_snapshot BIGINT NOT NULL,
+    definition     JSON NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, begin_snapshot)
 );
 
 -- Files that are being written, or were and are not published (yet).

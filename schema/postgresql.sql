@@ -388,6 +388,23 @@ CREATE TABLE lakefork.expired_snapshots (
     CHECK (first_snapshot <= last_snapshot)
 );
 
+-- The first snapshot that a catalog still has; older ones it gave up.
+CREATE TABLE lakefork.retained_from (
+    catalog_id  BIGINT PRIMARY KEY,
+    snapshot_id BIGINT NOT NULL
+);
+
+-- Snapshots that a catalog keeps for ever, by name.
+CREATE TABLE lakefork.snapshot_tag (
+    catalog_id  BIGINT NOT NULL,
+    name        VARCHAR NOT NULL,
+    snapshot_id BIGINT NOT NULL,
+    tagged_at   TIMESTAMPTZ NOT NULL DEFAULT now(),
+    tagged_by   VARCHAR,
+    PRIMARY KEY (catalog_id, name)
+);
+CREATE INDEX snapshot_tag_snapshot ON lakefork.snapshot_tag (catalog_id, snapshot_id);
+
 -- Who may work on something exclusively, until when. The token grows with each holder.
 CREATE TABLE lakefork.lease (
     name        VARCHAR PRIMARY KEY,
@@ -501,6 +518,27 @@ CREATE TABLE lakefork.batch_number (
     next_number BIGINT NOT NULL
 );
 
+-- Where forks come from.
+CREATE TABLE lakefork.fork (
+    catalog_id      BIGINT PRIMARY KEY,
+    parent_id       BIGINT NOT NULL,
+    parent_snapshot BIGINT NOT NULL,       -- what the parent had then, the fork began with
+    created_at      TIMESTAMPTZ NOT NULL,
+    expires_at      TIMESTAMPTZ,           -- not wanted any longer than this
+    run_id          VARCHAR                -- of the job that made it
+);
+CREATE INDEX fork_parent ON lakefork.fork (parent_id);
+CREATE INDEX fork_expires ON lakefork.fork (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Definitions that tables of a fork had before it; of its own there are rows. As lakefork.table_definition returns them.
+CREATE TABLE lakefork.inherited_definition (
+    catalog_id     BIGINT NOT NULL,
+    table_id       BIGINT NOT NULL,
+    begin_snapshot BIGINT NOT NULL,
+    definition     JSONB NOT NULL,
+    PRIMARY KEY (catalog_id, table_id, begin_snapshot)
+);
+
 -- Files that are being written, or were and are not published (yet).
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,
@@ -600,6 +638,7 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/leases.sql
 \ir functions/nodes.sql
 \ir functions/tables.sql
+\ir functions/fork.sql
 \ir functions/hot.sql
 \ir functions/flush.sql
 \ir functions/manifests.sql

@@ -1,6 +1,7 @@
 """The lakefork command. Heavy imports stay inside the commands, so that --help answers at once."""
 
 import argparse
+import datetime
 import getpass
 import importlib.abc
 import json
@@ -76,10 +77,41 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
     run.add_argument(
-        "job", metavar="JOB", help="flush, snapshot_dedup, manifest_rebuild, manifest_eviction or catalog_fsck"
+        "job",
+        metavar="JOB",
+        help="flush, snapshot_dedup, manifest_rebuild, manifest_eviction, fork_provision or catalog_fsck",
     )
     run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
     run.set_defaults(run=_run)
+
+    fork = commands.add_parser(
+        "fork", help="make a catalog that begins with all that another one has, and shares its files"
+    )
+    fork.add_argument("parent", metavar="PARENT")
+    fork.add_argument("name", metavar="NAME")
+    fork.add_argument("--data-path", help="where its own files go (default: beside those of the parent)")
+    fork.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="what the parent's files held then (default: now)")
+    fork.add_argument("--expires-after", metavar="T", help="drop it by itself after 2h, 7d, … (default: never)")
+    fork.add_argument("--if-not-exists", action="store_true", help="fine if it is a fork of PARENT already")
+    _add_json(fork)
+    fork.set_defaults(run=_fork)
+
+    forks = commands.add_parser("forks", help="the tree of catalogs: where they come from and what they hold")
+    forks.add_argument("catalog", nargs="?", metavar="CATALOG", help="only this one and what came from it")
+    forks.add_argument(
+        "--reclaim", action="store_true", help="what dropping CATALOG would free, and who keeps the rest"
+    )
+    _add_json(forks)
+    forks.set_defaults(run=_forks)
+
+    drop = commands.add_parser(
+        "drop-catalog", help="end a catalog; its files go when nothing needs them (retention_gc, file_cleanup)"
+    )
+    drop.add_argument("name", nargs="?", metavar="NAME")
+    drop.add_argument("--prefix", help="instead: all forks whose names begin so …")
+    drop.add_argument("--older-than", default="1s", metavar="T", help="… and that are older than 2h, 7d, …")
+    drop.add_argument("--yes", action="store_true", help="do not ask before many are dropped")
+    drop.set_defaults(run=_drop_catalog)
 
     audits = commands.add_parser("audits", help="what the audits of flushes found, newest first")
     audits.add_argument("--run", dest="run_id", metavar="RUN_ID", help="only those of one run")
@@ -102,6 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.set_defaults(run=_stack)
     return parser
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_session_arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,6 +213,80 @@ def _audits(arguments: argparse.Namespace) -> int:
         arguments.html.write_text(audits_page(audits))
     print(json.dumps([one.as_json() for one in audits]) if arguments.json else audits_text(audits))
     return 0
+
+
+def _fork(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.forks import fork_catalog
+
+    path = arguments.data_path
+    with connect(_database()) as connection:
+        fork = fork_catalog(
+            connection,
+            arguments.parent,
+            arguments.name,
+            str(Path(path).absolute()) if path and "://" not in path else path,
+            as_of=arguments.as_of,
+            expires_after=_timedelta("--expires-after", arguments.expires_after),
+            if_not_exists=arguments.if_not_exists,
+        )
+    if arguments.json:
+        print(json.dumps(vars(fork), default=str))
+    else:
+        print(f"catalog {fork.name} is a fork of {arguments.parent}; its own files go to {fork.data_path}")
+    return 0
+
+
+def _timedelta(name: str, text: str | None) -> datetime.timedelta | None:
+    from lakefork.durations import seconds_of
+
+    return None if text is None else datetime.timedelta(seconds=seconds_of(text, name))
+
+
+def _forks(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.forks import list_forks, reclaimable
+    from lakefork.errors import InvalidInputError
+    from lakefork.overview.forks import forks_text, reclaim_text
+
+    if arguments.reclaim and arguments.catalog is None:
+        raise InvalidInputError("--reclaim needs a catalog: lakefork forks CATALOG --reclaim")
+    with connect(_database()) as connection:
+        found = (
+            reclaimable(connection, arguments.catalog)
+            if arguments.reclaim
+            else list_forks(connection, arguments.catalog)
+        )
+    text = reclaim_text if arguments.reclaim else forks_text
+    print(json.dumps(found, default=str) if arguments.json else text(found))
+    return 0
+
+
+def _drop_catalog(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.catalogs import find_catalog
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.forks import catalogs_to_drop, drop_in_chunks
+    from lakefork.durations import seconds_of
+    from lakefork.errors import InvalidInputError
+
+    if (arguments.name is None) == (arguments.prefix is None):
+        raise InvalidInputError("give the NAME of a catalog, or --prefix for many forks")
+    with connect(_database()) as connection:
+        if arguments.name is not None:
+            catalogs = [find_catalog(connection, arguments.name)]
+        else:
+            age = datetime.timedelta(seconds=seconds_of(arguments.older_than, "--older-than"))
+            catalogs = catalogs_to_drop(connection, arguments.prefix, age)
+            if not _agreed(f"drop {len(catalogs)} fork(s) that begin with {arguments.prefix!r}?", arguments.yes):
+                return 1
+        for dropped in drop_in_chunks(connection, [catalog.catalog_id for catalog in catalogs], getpass.getuser()):
+            print(f"{dropped:,} of {len(catalogs):,} catalog(s) dropped")
+    print("their rows stay readable at earlier snapshots until retention_gc; file_cleanup frees what nobody needs")
+    return 0
+
+
+def _agreed(question: str, yes: bool) -> bool:
+    return yes or (sys.stdin.isatty() and input(f"{question} [y/N] ").strip().lower() == "y")
 
 
 def _without_pandas() -> None:

@@ -60,6 +60,13 @@ class DatabaseError(LakeforkError):
     retryable = True
 
 
+class AlreadyExistsError(ConflictError):
+    """The name is taken."""
+
+    code = "already_exists"
+    retryable = False
+
+
 class SnapshotLostError(LakeforkError):
     """The Postgres snapshot that a run reads under is gone; a new run reads under a new one."""
 
@@ -120,4 +127,5 @@ BY_SQLSTATE: dict[str, type[LakeforkError]] = {
     "LFV01": InvalidInputError,
     "LFP01": PermissionDeniedError,
     "LFL01": LeaseLostError,
+    "LFX01": AlreadyExistsError,
 }

@@ -1,9 +1,11 @@
 """Parameters of the jobs, one class each. The DAG forms and the jobs are both made from these."""
 
+from collections import Counter
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from lakefork.durations import seconds_of
 from lakefork.errors import InvalidInputError
 
 CATALOG_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
@@ -78,6 +80,60 @@ class ManifestEvictionParams(JobParams):
         return f"{self.job}/*"
 
 
+class ForkProvisionParams(JobParams):
+    job = "fork_provision"
+
+    parent: str = Field(pattern=CATALOG_NAME, description="The catalog that the forks come from.")
+    names: list[str] | None = Field(None, description="The forks' names; or use name_prefix and count.")
+    name_prefix: str | None = Field(
+        None, pattern=CATALOG_NAME, description="Names are this prefix followed by 1, 2, … count."
+    )
+    count: int | None = Field(None, ge=1, le=100_000, description="How many forks with name_prefix there shall be.")
+    data_path_template: str | None = Field(
+        None,
+        pattern=r"\{name\}",
+        description="Where each fork's files go, with {name} in it; empty: beside those of the parent.",
+    )
+    as_of: int | None = Field(
+        None, ge=0, description="Fork what the parent's files held at this snapshot; empty: now, with hot rows."
+    )
+    expires_after: str | None = Field(
+        None, description="For how long the forks are wanted, such as 2h or 7d; empty: until they are dropped."
+    )
+    if_not_exists: bool = Field(False, description="Forks of this parent that are there already are left as they are.")
+
+    @field_validator("expires_after")
+    @classmethod
+    def _is_duration(cls, text: str | None) -> str | None:
+        return _duration("expires_after", text)
+
+    @model_validator(mode="after")
+    def _names_are_given_once(self) -> "ForkProvisionParams":
+        if (self.names is None) == (self.name_prefix is None) or (self.name_prefix is None) != (self.count is None):
+            raise ValueError("give names, or name_prefix and count")
+        if self.names is not None and not self.names:
+            raise ValueError("names is empty: give at least one")
+        if repeated := [name for name, times in Counter(self.names).items() if times > 1]:
+            raise ValueError(f"the name {repeated[0]!r} is given twice")
+        return self
+
+    @property
+    def fork_names(self) -> list[str]:
+        return self.names or [f"{self.name_prefix}{number}" for number in range(1, (self.count or 0) + 1)]
+
+    def lease_name(self) -> None:
+        """A name is given out once, whoever asks: runs need not wait for each other."""
+
+
+def _duration(name: str, text: str | None) -> str | None:
+    try:
+        if text is not None:
+            seconds_of(text, name)
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 JOBS: dict[str, type[JobParams]] = {
     params.job: params
     for params in (
@@ -86,6 +142,7 @@ JOBS: dict[str, type[JobParams]] = {
         SnapshotDedupParams,
         ManifestRebuildParams,
         ManifestEvictionParams,
+        ForkProvisionParams,
     )
 }
 
@@ -110,6 +167,8 @@ def _sentence(params: type[JobParams], detail: Any) -> str:
     if detail["type"] == "extra_forbidden":
         known = ", ".join(params.model_fields)
         return f"{params.job}: there is no parameter {field!r}; parameters: {known}"
+    if detail["type"] == "value_error":
+        return f"{params.job}: {str(detail['msg']).removeprefix('Value error, ')}"
     if not field:
         return f"{params.job}: parameters must be one JSON object: {detail['msg']}"
     return f"{params.job}: parameter {field!r} = {detail['input']!r}: {detail['msg']}"

@@ -6,15 +6,13 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     newest public.ducklake_snapshot := lakefork.begin_commit();
+    new_id bigint := (lakefork.reserve_catalog_ids(1))[1];
 BEGIN
-    PERFORM lakefork.check_catalog_name(p_name);
-    PERFORM lakefork.check_data_path(p_data_path);
-    INSERT INTO public.ducklake_catalog (catalog_id, catalog_name, begin_snapshot)
-    VALUES (newest.next_catalog_id, p_name, newest.snapshot_id + 1);
-    INSERT INTO public.ducklake_metadata (key, value, scope, scope_id)
-    VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', newest.next_catalog_id);
-    PERFORM lakefork.add_catalog_snapshot(newest, newest.next_catalog_id, 1, 'created_catalog:' || lakefork.quoted(p_name), p_author);
-    RETURN QUERY SELECT newest.next_catalog_id, newest.snapshot_id + 1;
+    PERFORM lakefork.check_new_catalogs(ARRAY[p_name], ARRAY[p_data_path]);
+    INSERT INTO public.ducklake_catalog (catalog_id, catalog_name, begin_snapshot) VALUES (new_id, p_name, newest.snapshot_id + 1);
+    INSERT INTO public.ducklake_metadata (key, value, scope, scope_id) VALUES ('data_path', lakefork.normal_path(p_data_path), 'catalog', new_id);
+    PERFORM lakefork.add_catalog_snapshot(newest, new_id, new_id + 1, 'created_catalog:' || lakefork.quoted(p_name), p_author);
+    RETURN QUERY SELECT new_id, newest.snapshot_id + 1;
 END $$;
 
 CREATE FUNCTION lakefork.rename_catalog(p_catalog_id bigint, p_name text, p_author text DEFAULT NULL) RETURNS bigint
@@ -35,12 +33,38 @@ END $$;
 CREATE FUNCTION lakefork.drop_catalog(p_catalog_id bigint, p_author text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
+    dropped_at bigint;
+BEGIN
+    SELECT d.snapshot_id INTO dropped_at FROM lakefork.drop_catalogs(ARRAY[p_catalog_id], p_author) d;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
+    END IF;
+    RETURN dropped_at;
+END $$;
+
+-- Ends many catalogs in one transaction, with a snapshot each; says which of them were there.
+CREATE FUNCTION lakefork.drop_catalogs(p_catalog_ids bigint[], p_author text DEFAULT NULL) RETURNS TABLE (catalog_id bigint, snapshot_id bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
     newest public.ducklake_snapshot := lakefork.begin_commit();
 BEGIN
-    PERFORM lakefork.end_catalog(p_catalog_id, newest.snapshot_id + 1);
-    DELETE FROM public.ducklake_table_stats WHERE catalog_id = p_catalog_id;   -- only what lives has totals, see add_file
-    PERFORM lakefork.add_catalog_snapshot(newest, p_catalog_id, 0, 'dropped_catalog:' || p_catalog_id, p_author);
-    RETURN newest.snapshot_id + 1;
+    RETURN QUERY
+    WITH listed AS MATERIALIZED (
+        SELECT c.catalog_id, newest.snapshot_id + row_number() OVER (ORDER BY c.catalog_id) AS snapshot_id
+        FROM public.ducklake_catalog c WHERE c.catalog_id = ANY (p_catalog_ids) AND c.end_snapshot IS NULL
+    ), ended AS (
+        UPDATE public.ducklake_catalog c SET end_snapshot = l.snapshot_id FROM listed l WHERE c.catalog_id = l.catalog_id AND c.end_snapshot IS NULL
+    ), totals AS (   -- only what lives has totals, see add_file
+        DELETE FROM public.ducklake_table_stats s USING listed l WHERE s.catalog_id = l.catalog_id
+    ), snapshots AS (
+        INSERT INTO public.ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
+        SELECT l.snapshot_id, clock_timestamp(), newest.schema_version, newest.next_catalog_id, newest.next_file_id FROM listed l
+    ), changes AS (
+        INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made, author)
+        SELECT l.snapshot_id, l.catalog_id, 'dropped_catalog:' || l.catalog_id, p_author FROM listed l
+    )
+    SELECT l.catalog_id, l.snapshot_id FROM listed l;
 END $$;
 
 CREATE FUNCTION lakefork.end_catalog(p_catalog_id bigint, p_snapshot bigint) RETURNS uuid
@@ -65,7 +89,50 @@ BEGIN
     END IF;
 END $$;
 
--- Only absolute paths without dots as parts, and never inside or around another catalog's.
+CREATE FUNCTION lakefork.is_live(p_catalog_id bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$ SELECT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) $$;
+
+-- The first snapshot of a catalog.
+CREATE FUNCTION lakefork.catalog_birth(p_catalog_id bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT min(begin_snapshot) FROM public.ducklake_catalog WHERE catalog_id = p_catalog_id $$;
+
+-- Refuses a snapshot that a catalog does not have: not made yet, from before its time, or given up and not tagged.
+CREATE FUNCTION lakefork.require_retained(p_catalog_id bigint, p_snapshot bigint) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    birth bigint := lakefork.catalog_birth(p_catalog_id);
+    first_kept bigint;
+BEGIN
+    IF p_snapshot < birth THEN
+        RAISE EXCEPTION 'there is no snapshot % of this catalog: its first one is %', p_snapshot, birth USING ERRCODE = 'LFN01';
+    ELSIF p_snapshot IS NOT NULL AND NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_snapshot) THEN
+        RAISE EXCEPTION 'there is no snapshot %, or it is not retained any more', p_snapshot USING ERRCODE = 'LFN01';
+    END IF;
+    SELECT r.snapshot_id INTO first_kept FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id;
+    IF p_snapshot < first_kept
+       AND NOT EXISTS (SELECT FROM lakefork.snapshot_tag t WHERE t.catalog_id = p_catalog_id AND t.snapshot_id = p_snapshot) THEN
+        RAISE EXCEPTION 'snapshot % is not retained any more: this catalog keeps those from % on, and tagged ones', p_snapshot, first_kept
+            USING ERRCODE = 'LFN01';
+    END IF;
+END $$;
+
+-- The snapshot of this id, or the last one at a time; one that the catalog retains.
+CREATE FUNCTION lakefork.snapshot_at(p_catalog_id bigint, p_id numeric, p_time timestamptz) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_id bigint;
+BEGIN
+    SELECT max(s.snapshot_id) INTO found_id FROM public.ducklake_snapshot s
+    WHERE CASE WHEN p_id IS NULL THEN s.snapshot_time <= p_time ELSE s.snapshot_id = p_id END;
+    IF found_id IS NULL THEN
+        RAISE EXCEPTION 'there is no snapshot %, or it is not retained any more', coalesce(p_id::text, 'at or before ' || p_time) USING ERRCODE = 'LFN01';
+    END IF;
+    PERFORM lakefork.require_retained(p_catalog_id, found_id);
+    RETURN found_id;
+END $$;
+
+-- Only absolute paths without dots as parts, and never inside or around another catalog's. That of a dropped one can be used again: numbers of
+-- batches are not, so that what it still has there stays.
 CREATE FUNCTION lakefork.check_data_path(p_path text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,7 +145,8 @@ BEGIN
     IF p_path ~ '^s3[an]?://[^/]*@' THEN
         RAISE EXCEPTION 'data path % names credentials, which only storage locations do', quote_literal(p_path) USING ERRCODE = 'LFV01';
     END IF;
-    SELECT * INTO other FROM lakefork.overlapping_catalog(p_path);
+    SELECT * INTO other FROM lakefork.overlapping_catalogs(p_path) o
+    WHERE o.data_path <> lakefork.place(p_path) OR lakefork.is_live(o.catalog_id) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'data path % overlaps that of catalog %: %', quote_literal(p_path), other.catalog_id, other.data_path
             USING ERRCODE = 'LFV01';

@@ -5,7 +5,7 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT 'dedup/' || p_catalog_id || '/' || p_table_i
 
 -- The batches of all owners that have more than one, of live tables; bounds as the catalog records them, the key's by its first column.
 CREATE FUNCTION lakefork.dedup_candidates(p_catalog text, p_namespace text, p_table text)
-RETURNS TABLE (catalog_id bigint, table_id bigint, user_id varchar, data_file_id bigint, begin_snapshot bigint, path text, record_count bigint,
+RETURNS TABLE (catalog_id bigint, table_id bigint, user_id varchar, data_file_id bigint, file_order bigint, path text, record_count bigint,
                file_size_bytes bigint, min_seq varchar, max_seq varchar, key_low varchar, key_high varchar, min_deleted varchar, max_deleted varchar)
 LANGUAGE sql STABLE AS $$
     WITH tables AS MATERIALIZED (
@@ -19,7 +19,7 @@ LANGUAGE sql STABLE AS $$
           AND (p_namespace IS NULL OR lower(s.schema_name COLLATE "C") = lower(p_namespace COLLATE "C"))
           AND (p_table IS NULL OR lower(t.table_name COLLATE "C") = lower(p_table COLLATE "C"))
     ), files AS MATERIALIZED (
-        SELECT t.key_id, f.catalog_id, f.table_id, coalesce(v.partition_value, '') AS user_id, f.data_file_id, f.begin_snapshot, f.record_count,
+        SELECT t.key_id, f.catalog_id, f.table_id, coalesce(v.partition_value, '') AS user_id, f.data_file_id, f.file_order, f.record_count,
                f.file_size_bytes, lakefork.join_path(t.path, f.path, f.path_is_relative) AS path,
                count(*) OVER (PARTITION BY f.catalog_id, f.table_id, v.partition_value) AS files
         FROM tables t
@@ -27,7 +27,7 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN public.ducklake_file_partition_value v
                ON v.catalog_id = f.catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
     )
-    SELECT f.catalog_id, f.table_id, f.user_id, f.data_file_id, f.begin_snapshot, f.path, f.record_count, f.file_size_bytes,
+    SELECT f.catalog_id, f.table_id, f.user_id, f.data_file_id, f.file_order, f.path, f.record_count, f.file_size_bytes,
            q.min_value, q.max_value, k.min_value, k.max_value, d.min_value, d.max_value
     FROM files f
     LEFT JOIN public.ducklake_file_column_stats q ON q.catalog_id = f.catalog_id AND q.data_file_id = f.data_file_id AND q.column_id = 1

@@ -49,7 +49,7 @@ BEGIN
     INSERT INTO public.ducklake_data_file
         (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
          file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
-    VALUES (p_catalog_id, p_first_file_id, file_table_id, p_snapshot, (p_file ->> 'file_order')::bigint, p_file ->> 'path',
+    VALUES (p_catalog_id, p_first_file_id, file_table_id, p_snapshot, p_snapshot, p_file ->> 'path',
             (p_file ->> 'path_is_relative')::boolean, coalesce(p_file ->> 'file_format', 'parquet'), records, bytes,
             (p_file ->> 'footer_size')::bigint, new_row_id - records,
             lakefork.resolve_id((p_file ->> 'partition_id')::bigint, p_first_catalog_id), p_file ->> 'encryption_key',
@@ -72,6 +72,7 @@ BEGIN
     RETURN 'inserted_into_table:' || file_table_id;
 END $$;
 
+-- Their place in the table (file_order) is the snapshot that added them first: forks begin all at once, and keep it.
 -- Adds files with their statistics, gives out their row ids, and adds them to their tables' totals, which exist for live tables
 -- only. Returns the words for it. One statement, because every commit waits while another does this.
 CREATE FUNCTION lakefork.add_files(
@@ -87,10 +88,10 @@ BEGIN
         SELECT r.*, lakefork.resolve_id(r.table_id, p_first_catalog_id) AS real_table_id,
                sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position DESC) AS rows_from_here
         FROM ROWS FROM (jsonb_to_recordset(p_files) AS (
-            data_file_id bigint, table_id bigint, file_order bigint, path text, path_is_relative boolean, file_format text,
+            data_file_id bigint, table_id bigint, path text, path_is_relative boolean, file_format text,
             record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
             partial_file_info text, mapping_id bigint)) WITH ORDINALITY AS r
-            (data_file_id, table_id, file_order, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
+            (data_file_id, table_id, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
              partition_id, encryption_key, partial_file_info, mapping_id, position)
     ), totals AS (
         UPDATE public.ducklake_table_stats s SET
@@ -102,7 +103,7 @@ BEGIN
         INSERT INTO public.ducklake_data_file
             (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
              file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
-        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, p_snapshot, i.file_order, i.path, i.path_is_relative,
+        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, p_snapshot, p_snapshot, i.path, i.path_is_relative,
                coalesce(i.file_format, 'parquet'), i.record_count, i.file_size_bytes, i.footer_size, t.next_row_id - i.rows_from_here,
                lakefork.resolve_id(i.partition_id, p_first_catalog_id), i.encryption_key, i.partial_file_info,
                lakefork.resolve_id(i.mapping_id, p_first_file_id)

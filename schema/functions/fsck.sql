@@ -106,6 +106,7 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL lakefork.path_and_parents(m.value) above
     JOIN public.ducklake_metadata o ON o.key = 'data_path' AND o.scope = 'catalog' AND o.scope_id <> m.scope_id AND o.value COLLATE "C" = above
     WHERE m.key = 'data_path' AND m.scope = 'catalog' AND (p_catalog_id IS NULL OR m.scope_id = p_catalog_id)
+      AND (m.value <> o.value OR lakefork.is_live(m.scope_id) AND lakefork.is_live(o.scope_id))   -- see check_data_path
 $$;
 
 -- Snapshots are missing only where that was recorded; each says what it changed; counters and time do not go back.

@@ -19,19 +19,18 @@ BEGIN
     WITH names AS (
         SELECT c.column_id, c.column_name, c.column_type FROM public.ducklake_column c
         WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id AND c.end_snapshot IS NULL AND c.parent_column IS NULL
-    ), owned AS MATERIALIZED (   -- also what was removed or replaced: that was a publish, too
-        SELECT u.user_id, f.data_file_id, f.begin_snapshot, f.end_snapshot, f.record_count, f.file_size_bytes, f.path, f.path_is_relative
+    ), owned AS MATERIALIZED (   -- also what was removed or replaced: that was a publish, too; not what a fork inherited, which lies elsewhere
+        SELECT u.user_id, f.data_file_id, f.begin_snapshot, f.end_snapshot, f.file_order, f.record_count, f.file_size_bytes, f.path
         FROM unnest(p_users) AS u (user_id)
         JOIN public.ducklake_file_partition_value v
           ON p_per_user AND v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.partition_key_index = 0 AND v.partition_value = u.user_id
-        JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = v.data_file_id
+        JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = v.data_file_id AND f.path_is_relative
         UNION ALL
-        SELECT '', f.data_file_id, f.begin_snapshot, f.end_snapshot, f.record_count, f.file_size_bytes, f.path, f.path_is_relative
+        SELECT '', f.data_file_id, f.begin_snapshot, f.end_snapshot, f.file_order, f.record_count, f.file_size_bytes, f.path
         FROM public.ducklake_data_file f
-        WHERE NOT p_per_user AND f.catalog_id = p_catalog_id AND f.table_id = p_table_id
+        WHERE NOT p_per_user AND f.path_is_relative AND f.catalog_id = p_catalog_id AND f.table_id = p_table_id
     ), files AS MATERIALIZED (
-        SELECT o.user_id, o.data_file_id, o.begin_snapshot, o.record_count, o.file_size_bytes,
-               lakefork.join_path(table_path, o.path, o.path_is_relative) AS path
+        SELECT o.user_id, o.data_file_id, o.file_order, o.record_count, o.file_size_bytes, lakefork.join_path(table_path, o.path, true) AS path
         FROM owned o WHERE o.end_snapshot IS NULL AND o.data_file_id % p_parts = p_part
     ), statistics AS (
         SELECT f.data_file_id,
@@ -51,7 +50,7 @@ BEGIN
                    'path', f.path, 'data_file_id', f.data_file_id,
                    -- of the table's own definitions: snapshots expire
                    'schema_version', (SELECT v.schema_version FROM public.ducklake_schema_versions v
-                                      WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= f.begin_snapshot
+                                      WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= f.file_order
                                       ORDER BY v.begin_snapshot DESC LIMIT 1),
                    'row_count', f.record_count, 'size_bytes', f.file_size_bytes, 'min_seq', s.min_seq::bigint, 'max_seq', s.max_seq::bigint,
                    'columns', coalesce(s.columns, '{}'::json)) ORDER BY f.data_file_id) AS batches

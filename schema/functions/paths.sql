@@ -26,8 +26,8 @@ LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT path FROM up UNION SELECT '/' WHERE p_path LIKE '/%'
 $$;
 
--- The catalog whose data path holds, or lies within, p_path.
-CREATE FUNCTION lakefork.overlapping_catalog(p_path text)
+-- The catalogs whose data path holds, or lies within, p_path.
+CREATE FUNCTION lakefork.overlapping_catalogs(p_path text)
 RETURNS TABLE (catalog_id bigint, data_path text)
 LANGUAGE sql STABLE STRICT AS $$
     SELECT m.scope_id, m.value
@@ -37,7 +37,6 @@ LANGUAGE sql STABLE STRICT AS $$
            OR (m.value COLLATE "C" > rtrim(lakefork.place(p_path), '/') || '/'
                AND m.value COLLATE "C" < rtrim(lakefork.place(p_path), '/') || '0'))   -- '0' follows '/'
     ORDER BY m.scope_id
-    LIMIT 1
 $$;
 
 -- Where a file of a catalog lies: relative paths go through table, schema and the catalog's data path.

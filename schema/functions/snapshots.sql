@@ -5,6 +5,7 @@
 --   LFV01  the request makes no sense
 --   LFP01  whoever asks may not do it
 --   LFL01  whoever works on it lost the lease
+--   LFX01  it exists already
 
 -- Waits for the one lock under which snapshots are made; it is held until the transaction ends.
 -- Readers never take it. File cleanup excludes commits by the fence, taken here in shared mode.
@@ -37,11 +38,11 @@ CREATE FUNCTION lakefork.commit_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 
 
 -- The snapshot of a change to the list of catalogs. Only for callers of begin_commit.
 CREATE FUNCTION lakefork.add_catalog_snapshot(
-    p_newest public.ducklake_snapshot, p_catalog_id bigint, p_catalog_ids bigint, p_changes text, p_author text
+    p_newest public.ducklake_snapshot, p_catalog_id bigint, p_next_catalog_id bigint, p_changes text, p_author text
 ) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO public.ducklake_snapshot
-    VALUES (p_newest.snapshot_id + 1, clock_timestamp(), p_newest.schema_version, p_newest.next_catalog_id + p_catalog_ids, p_newest.next_file_id);
+    VALUES (p_newest.snapshot_id + 1, clock_timestamp(), p_newest.schema_version, greatest(p_newest.next_catalog_id, p_next_catalog_id), p_newest.next_file_id);
     INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made, author)
     VALUES (p_newest.snapshot_id + 1, p_catalog_id, p_changes, p_author);
 $$;

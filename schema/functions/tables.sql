@@ -40,8 +40,8 @@ BEGIN
     END IF;
 END $$;
 
--- All that defines a table at a snapshot, as one object.
-CREATE FUNCTION lakefork.table_definition(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint) RETURNS jsonb
+-- All that defined a table when a definition of it began, as one object. p_at: a snapshot of the catalog at which it held.
+CREATE FUNCTION lakefork.own_definition(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint, p_at bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'table_id', t.table_id, 'schema_id', t.schema_id, 'namespace', s.schema_name, 'table_name', t.table_name,
@@ -52,19 +52,34 @@ LANGUAGE sql STABLE AS $$
                         'column_id', c.column_id, 'name', c.column_name, 'type', c.column_type, 'nullable', c.nulls_allowed,
                         'parent', c.parent_column, 'order', c.column_order, 'initial_default', c.initial_default, 'default', c.default_value,
                         'default_type', c.default_value_type) ORDER BY c.column_order, c.column_id), '[]')
-                    FROM lakefork.visible_column(p_catalog_id, p_snapshot) c WHERE c.table_id = p_table_id),
+                    FROM lakefork.visible_column(p_catalog_id, p_at) c WHERE c.table_id = p_table_id),
         'tags', (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}')
-                 FROM lakefork.visible_tag(p_catalog_id, p_snapshot) g WHERE g.object_id = p_table_id),
+                 FROM lakefork.visible_tag(p_catalog_id, p_at) g WHERE g.object_id = p_table_id),
         'versions', (SELECT count(*) FROM public.ducklake_schema_versions v
                      WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= p_snapshot),
         'schema_version', (SELECT v.schema_version FROM public.ducklake_schema_versions v
                            WHERE v.catalog_id = p_catalog_id AND v.table_id = p_table_id AND v.begin_snapshot <= p_snapshot
                            ORDER BY v.begin_snapshot DESC LIMIT 1),
-        'next_column_id', (SELECT max(c.column_id) + 1 FROM public.ducklake_column c
-                           WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id))
-    FROM lakefork.visible_table(p_catalog_id, p_snapshot) t
-    JOIN lakefork.visible_schema(p_catalog_id, p_snapshot) s USING (schema_id)
+        -- ids of dropped columns are not used again: files have them
+        'next_column_id', greatest(
+            (SELECT max(c.column_id) + 1 FROM public.ducklake_column c WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id),
+            (SELECT max((d.definition ->> 'next_column_id')::bigint) FROM lakefork.inherited_definition d
+             WHERE d.catalog_id = p_catalog_id AND d.table_id = p_table_id)))
+    FROM lakefork.visible_table(p_catalog_id, p_at) t
+    JOIN lakefork.visible_schema(p_catalog_id, p_at) s USING (schema_id)
     WHERE t.table_id = p_table_id
+$$;
+
+-- The definition of a table that began at a snapshot. That of a fork may have begun before it: if it held when the fork was made, the fork's
+-- rows say it, otherwise it was kept as it was, but for the place.
+CREATE FUNCTION lakefork.table_definition(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN d.definition IS NULL THEN lakefork.own_definition(p_catalog_id, p_table_id, p_snapshot, greatest(p_snapshot, b.birth))
+           ELSE d.definition || (
+               SELECT jsonb_build_object('path', o.now -> 'path', 'path_is_relative', o.now -> 'path_is_relative', 'table_path', o.now -> 'table_path')
+               FROM (SELECT lakefork.own_definition(p_catalog_id, p_table_id, b.birth, b.birth) AS now) o) END
+    FROM (SELECT lakefork.catalog_birth(p_catalog_id) AS birth) b
+    LEFT JOIN lakefork.inherited_definition d ON d.catalog_id = p_catalog_id AND d.table_id = p_table_id AND d.begin_snapshot = p_snapshot
 $$;
 
 -- The batches of a table at a snapshot, or now: full path, owner (NULL: a shared table), and of some columns the bounds and how many

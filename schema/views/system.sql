@@ -1,9 +1,14 @@
 -- What people read.
 
+-- The tree of forks: who came from whom and when; a parent's name stays known after it was dropped.
 CREATE VIEW system.catalogs AS
     SELECT c.catalog_id, c.catalog_name, c.catalog_uuid, lakefork.data_path(c.catalog_id) AS data_path,
-           c.begin_snapshot, s.snapshot_time AS created_at
+           c.begin_snapshot, coalesce(f.created_at, s.snapshot_time) AS created_at,
+           f.parent_id AS parent_catalog_id,
+           (SELECT p.catalog_name FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id ORDER BY p.begin_snapshot DESC LIMIT 1) AS parent_name,
+           f.parent_snapshot AS forked_at_snapshot, f.expires_at
     FROM lakefork.visible_catalog() c
+    LEFT JOIN lakefork.fork f USING (catalog_id)
     LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = c.begin_snapshot;
 
 CREATE VIEW system.tables AS

@@ -292,10 +292,11 @@ def test_a_broken_batch_of_a_large_group_is_named_too(flushed: Filled) -> None:
     settings = with_dedup(lake, slice_mb=1, file_mb=1)
     lake.sql("UPDATE ducklake_data_file SET file_size_bytes = 10000000 RETURNING 1")  # so that keys are sampled
     victim = Path(lake.paths("app.ours")[1])
+    old = set(lake.paths("app.mine"))
     victim.write_bytes(victim.read_bytes()[:100])
     with pytest.raises(StorageError, match=r"app\.ours was not merged: .*batch-1\.parquet"):
         lake.dedup(settings=settings)
-    assert len(lake.paths("app.mine")) < 6, "the other table was merged"
+    assert old.isdisjoint(lake.paths("app.mine")), "the other table was merged"
 
 
 @pytest.mark.parametrize("happened", [True, False], ids=["it happened", "it did not"])
@@ -323,7 +324,8 @@ def test_a_connection_that_breaks_at_commit(flushed: Filled, monkeypatch: pytest
 
 def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn: str) -> None:
     role = f"blind_{uuid.uuid4().hex[:8]}"
-    flush_lake.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'blind'; SELECT 1")
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'blind'")
     try:
         with flush_lake.context(job="snapshot_dedup") as context:
             recently = dedup._oldest_transaction(context)
@@ -334,7 +336,8 @@ def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn:
                 assert dedup._oldest_transaction(context).year == 1970
                 context.connection = seeing
     finally:
-        flush_lake.sql(f"DROP ROLE {role}; SELECT 1")
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute(f"DROP ROLE {role}")
 
 
 def test_batches_that_hold_less_than_the_catalog_says_are_left_alone(flushed: Filled) -> None:

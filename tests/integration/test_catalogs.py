@@ -45,7 +45,7 @@ def test_a_name_is_free_again_after_a_drop_but_its_files_are_still_there(connect
 
 def test_a_live_name_is_taken(connection: Connection) -> None:
     make_catalog(connection, "x", "/lake/1")
-    with pytest.raises(ConflictError, match=r"a catalog of this name exists already .*\(x\)"):
+    with pytest.raises(ConflictError, match="there is a catalog 'x' already"):
         make_catalog(connection, "x", "/lake/2")
     other = make_catalog(connection, "y", "/lake/2")
     with pytest.raises(ConflictError):

@@ -165,9 +165,11 @@ WITH wanted AS (
 )
 SELECT o.catalog_id, o.table_id, o.user_id, sum(o.files)::bigint AS files FROM (
     SELECT w.catalog_id, w.table_id, v.partition_value AS user_id, 1 AS files
-    FROM wanted w JOIN public.ducklake_file_partition_value v USING (catalog_id, table_id) WHERE w.per_user AND v.partition_key_index = 0
+    FROM wanted w JOIN public.ducklake_file_partition_value v USING (catalog_id, table_id)
+    JOIN public.ducklake_data_file f USING (catalog_id, data_file_id) WHERE w.per_user AND v.partition_key_index = 0 AND f.path_is_relative
     UNION ALL
-    SELECT w.catalog_id, w.table_id, '', 1 FROM wanted w JOIN public.ducklake_data_file f USING (catalog_id, table_id) WHERE NOT w.per_user
+    SELECT w.catalog_id, w.table_id, '', 1 FROM wanted w JOIN public.ducklake_data_file f USING (catalog_id, table_id)
+    WHERE NOT w.per_user AND f.path_is_relative
     UNION ALL
     SELECT w.catalog_id, w.table_id, c.user_id, 0 FROM wanted w JOIN lakefork.manifest_cache c USING (catalog_id, table_id)
     UNION ALL
@@ -223,9 +225,8 @@ SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
 
--- snapshot_at: the snapshot with an id, or the newest at a time, if it is retained
-SELECT max(snapshot_id) AS snapshot_id FROM public.ducklake_snapshot
-WHERE CASE WHEN %(id)s::numeric IS NULL THEN snapshot_time <= %(time)s::timestamptz ELSE snapshot_id = %(id)s::numeric END;
+-- snapshot_at: the snapshot with an id, or the newest at a time, if the catalog retains it
+SELECT lakefork.snapshot_at(%(catalog_id)s, %(id)s::numeric, %(time)s::timestamptz) AS snapshot_id;
 
 -- find_table: a table by name, now or at a snapshot, with the definitions under which it may have hot rows
 SELECT table_id, definition_snapshot, hot_snapshots
@@ -238,9 +239,50 @@ CROSS JOIN LATERAL (SELECT lakefork.table_definition(%(catalog_id)s, %(table_id)
 WHERE v.table_id = %(table_id)s AND d.definition IS NOT NULL ORDER BY v.begin_snapshot;
 
 -- batches_to_read: the batches of a table with their owners, the bounds of some columns, and of which columns there are statistics
-SELECT f.path, f.user_id AS owner, d.begin_snapshot AS published, f.bounds,
+SELECT f.path, f.user_id AS owner, d.file_order AS published, f.bounds,
        ARRAY(SELECT c.column_id FROM lakefork.visible_file_column_stats(%(catalog_id)s, %(snapshot)s) c
              WHERE c.table_id = d.table_id AND c.data_file_id = f.data_file_id) AS column_ids
 FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, %(columns)s::bigint[], %(snapshot)s) f
 JOIN lakefork.visible_data_file(%(catalog_id)s, %(snapshot)s) d ON d.table_id = %(table_id)s AND d.data_file_id = f.data_file_id
 ORDER BY f.data_file_id;
+
+-- fork_catalogs: many forks of one catalog, in one transaction
+SELECT catalog_name AS name, catalog_id, snapshot_id
+FROM lakefork.fork_catalogs(%(parent)s, %(names)s, %(data_paths)s::text[], %(as_of)s, %(expires_after)s, %(author)s, %(run_id)s);
+
+-- existing_catalogs: which of some names are taken, and by what
+SELECT c.catalog_name AS name, c.catalog_id, f.parent_id, f.run_id
+FROM public.ducklake_catalog c LEFT JOIN lakefork.fork f USING (catalog_id)
+WHERE c.end_snapshot IS NULL AND c.catalog_name = ANY (%(names)s);
+
+-- rows_per_fork: about how many rows are copied for a fork
+SELECT (SELECT count(*) FROM public.ducklake_data_file f WHERE f.catalog_id = %(parent_id)s AND f.end_snapshot IS NULL)
+     + (SELECT count(*) FROM public.ducklake_file_column_stats s WHERE s.catalog_id = %(parent_id)s)
+     + (SELECT count(*) FROM public.ducklake_column c WHERE c.catalog_id = %(parent_id)s)
+     + (SELECT coalesce(sum(h.versions), 0) FROM (SELECT versions FROM lakefork.hot_count WHERE catalog_id = %(parent_id)s
+                                                  UNION ALL SELECT versions FROM lakefork.hot_delta WHERE catalog_id = %(parent_id)s) h) AS rows;
+
+-- forks_to_drop: forks by the begin of their name and by age
+SELECT c.catalog_id, c.catalog_name AS name, c.catalog_uuid, lakefork.data_path(c.catalog_id) AS data_path, c.begin_snapshot
+FROM lakefork.fork f JOIN public.ducklake_catalog c ON c.catalog_id = f.catalog_id AND c.end_snapshot IS NULL
+WHERE starts_with(c.catalog_name, %(prefix)s) AND f.created_at <= now() - %(older_than)s::interval
+ORDER BY f.created_at, c.catalog_id;
+
+-- fork_tree: catalogs and what came from them, with what they hold
+WITH RECURSIVE tree AS (
+    SELECT c.catalog_id, c.catalog_name, 0 AS depth, ARRAY[c.catalog_name::text] AS way FROM system.catalogs c
+    WHERE CASE WHEN %(below)s::text IS NULL
+          THEN c.parent_catalog_id IS NULL OR NOT EXISTS (SELECT FROM lakefork.visible_catalog() p WHERE p.catalog_id = c.parent_catalog_id)
+          ELSE c.catalog_name = %(below)s END
+    UNION ALL
+    SELECT c.catalog_id, c.catalog_name, t.depth + 1, t.way || c.catalog_name::text
+    FROM tree t JOIN lakefork.fork f ON f.parent_id = t.catalog_id JOIN lakefork.visible_catalog() c ON c.catalog_id = f.catalog_id
+), shown AS (
+    SELECT * FROM tree ORDER BY way LIMIT %(limit)s
+)
+SELECT s.depth, c.catalog_name AS name, c.parent_name AS parent, c.forked_at_snapshot, c.begin_snapshot, c.created_at, c.expires_at, c.data_path,
+       u.own_files, u.own_rows, u.own_bytes, u.shared_files, u.shared_rows, u.shared_bytes
+FROM shown s
+JOIN system.catalogs c USING (catalog_id)
+JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM shown)) u USING (catalog_id)
+ORDER BY s.way;

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.connection import Connection
+from lakefork.catalog.connection import Connection, domain_errors
 from lakefork.errors import InvalidInputError, NotFoundError
 from lakefork.queries import load
 from lakefork.tables import DELETED, SYSTEM_COLUMN_IDS, TableDefinition, definition_from_json
@@ -43,8 +43,8 @@ def find_table_to_read(
     connection: Connection, catalog: str, namespace: str, table: str, user: str | None, as_of: AsOf | None
 ) -> TableToRead:
     """The caller's transaction makes all of it fit together, and fit the hot rows."""
-    snapshot = None if as_of is None else snapshot_at(connection, as_of)
     catalog_id = find_catalog(connection, catalog).catalog_id
+    snapshot = None if as_of is None else snapshot_at(connection, catalog_id, as_of)
     at = {"catalog_id": catalog_id, "snapshot": snapshot}
     found = connection.execute(_SQL["find_table"], {**at, "namespace": namespace, "table": table}).fetchone()
     if found is None:
@@ -56,17 +56,15 @@ def find_table_to_read(
     return TableToRead(history, hot, _batches(connection, history[-1], user, snapshot))
 
 
-def snapshot_at(connection: Connection, as_of: AsOf) -> int:
-    """A retained snapshot: that of this id, or the last one at a time."""
+def snapshot_at(connection: Connection, catalog_id: int, as_of: AsOf) -> int:
+    """A snapshot that the catalog retains: that of this id, or the last one at a time."""
     is_time = isinstance(as_of, datetime.datetime)
     if isinstance(as_of, datetime.datetime) and as_of.tzinfo is None:
         raise InvalidInputError(f"as_of {as_of} needs a time zone, such as datetime.UTC")
-    wanted = {"id": None if is_time else as_of, "time": as_of if is_time else None}
-    row = connection.execute(_SQL["snapshot_at"], wanted).fetchone()
-    if row is None or row["snapshot_id"] is None:
-        what = f"snapshot at or before {as_of}" if is_time else f"snapshot {as_of}"
-        raise NotFoundError(f"there is no {what}, or it is not retained any more")
-    return int(row["snapshot_id"])
+    wanted = {"catalog_id": catalog_id, "id": None if is_time else as_of, "time": as_of if is_time else None}
+    with domain_errors():
+        row = connection.execute(_SQL["snapshot_at"], wanted).fetchone()
+    return int(row["snapshot_id"]) if row else 0
 
 
 def _history(

@@ -19,6 +19,7 @@ DAG_RUNS: list[tuple[str, dict[str, Any]]] = [
     ("snapshot_dedup", {}),
     ("manifest_rebuild", {}),
     ("manifest_eviction", {}),
+    ("fork_provision", {"parent": "demo", "name_prefix": "demo_fork_", "count": 3, "if_not_exists": True}),
     ("catalog_fsck", {"deep": True}),
 ]
 

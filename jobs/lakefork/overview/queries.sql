@@ -154,3 +154,21 @@ ORDER BY audited_at DESC LIMIT %(limit)s;
 
 -- job_counts: how many attempts of each job ended how, as long as they are remembered
 SELECT job_type, status, count(*) AS attempts FROM system.jobs GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- fork_children: a page of the forks of a catalog, or of those that came from none that is still there
+WITH page AS MATERIALIZED (
+    SELECT c.catalog_id, c.catalog_name, f.parent_snapshot, f.created_at, f.expires_at, c.begin_snapshot
+    FROM public.ducklake_catalog c LEFT JOIN lakefork.fork f USING (catalog_id)
+    WHERE c.end_snapshot IS NULL AND (%(after)s::text IS NULL OR c.catalog_name > %(after)s)
+      AND CASE WHEN %(parent_id)s::bigint IS NOT NULL THEN f.parent_id = %(parent_id)s
+               ELSE NOT EXISTS (SELECT FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id AND p.end_snapshot IS NULL) END
+    ORDER BY c.catalog_name LIMIT %(limit)s
+)
+SELECT p.catalog_name AS name, p.parent_snapshot AS forked_at_snapshot, coalesce(p.created_at, s.snapshot_time) AS created_at, p.expires_at,
+       u.own_files, u.own_bytes::bigint AS own_bytes, u.shared_files, u.shared_bytes::bigint AS shared_bytes,
+       (SELECT count(*) FROM lakefork.fork k JOIN public.ducklake_catalog c ON c.catalog_id = k.catalog_id AND c.end_snapshot IS NULL
+        WHERE k.parent_id = p.catalog_id) AS forks
+FROM page p
+JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (catalog_id)
+LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
+ORDER BY p.catalog_name;

@@ -130,7 +130,7 @@ def _plan(context: JobContext, params: SnapshotDedupParams) -> Plan:
 def _candidate(definition: TableDefinition, row: dict[str, Any]) -> Candidate:
     kind = definition.key[0].type
     return Candidate(
-        row["data_file_id"], row["begin_snapshot"], row["path"], row["record_count"], row["file_size_bytes"],
+        row["data_file_id"], row["file_order"], row["path"], row["record_count"], row["file_size_bytes"],
         int(row["min_seq"] or 0), int(row["max_seq"]) if row["max_seq"] else None,
         KeyRange(parse_bound(row["key_low"], kind), parse_bound(row["key_high"], kind)),
         _HOLDS.get((row["min_deleted"], row["max_deleted"]), Holds.BOTH),

@@ -27,7 +27,7 @@ from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.sql.versions import Wanted, list_batches
 from lakefork.storage import StorageOptions
-from lakefork.tables import fold
+from lakefork.tables import TableDefinition, fold
 
 MANY_KEYS = 100
 
@@ -114,7 +114,7 @@ class Resources:
         try:
             with self.catalog.connection() as connection, connection.transaction():
                 create_hot_table(connection, hot)
-                base = _retained(connection, definition.definition_snapshot)
+                base = _retained(connection, definition)
                 commit(connection, definition.catalog_id, base, changes, message=f"hot table of {definition}")
         except DefinitionChangedError:
             raise
@@ -143,7 +143,13 @@ def _target_key(session: Session, name: TableName) -> tuple[str, str, str]:
     return session.catalog, fold(namespace_of(name, session)), fold(name.table)
 
 
-def _retained(connection: Connection, snapshot: int) -> int:
-    """A snapshot to base a commit on: the definition's own may have expired, nothing newer changed it."""
-    row = connection.execute("SELECT 1 FROM public.ducklake_snapshot WHERE snapshot_id = %s", (snapshot,)).fetchone()
-    return snapshot if row else newest_snapshot(connection)
+def _retained(connection: Connection, definition: TableDefinition) -> int:
+    """A snapshot to base a commit on: the definition's own may have expired or be older than a fork, and nothing newer
+    changed it.
+    """
+    row = connection.execute(
+        "SELECT s.snapshot_id FROM public.ducklake_snapshot s "
+        "WHERE s.snapshot_id = greatest(%s, lakefork.catalog_birth(%s))",
+        (definition.definition_snapshot, definition.catalog_id),
+    ).fetchone()
+    return int(row["snapshot_id"]) if row else newest_snapshot(connection)

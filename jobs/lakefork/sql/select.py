@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
-from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
+from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.predicates import quoted
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
@@ -161,14 +161,12 @@ class Reader:
         if len(found) != 1 or found[0] is None:
             raise InvalidInputError("AT needs one snapshot or one time")
         value = found[0]
-        condition = f"snapshot_id = {value}" if unit == "version" else f"snapshot_time <= {quoted(value)}::timestamptz"
-        newest = self._connection.query(
-            f"SELECT max(snapshot_id) AS snapshot FROM public.ducklake_snapshot WHERE {condition}"
-        )
-        snapshot = newest["snapshot"][0].as_py()
-        if snapshot is None:
-            raise NotFoundError(f"there is no retained snapshot {'' if unit == 'version' else 'at or before '}{value}")
-        return int(snapshot)
+        wanted = f"{value}, NULL" if unit == "version" else f"NULL, {quoted(value)}::timestamptz"
+        snapshot = self._connection.query(f"SELECT lakefork.snapshot_at({self._catalog_id()}, {wanted}) AS snapshot")
+        return int(snapshot["snapshot"][0].as_py())
+
+    def _catalog_id(self) -> int:
+        return self._lookup.catalog_id(self._connection, self._session)
 
     def _require_one_namespace(self, uses: list[Use]) -> None:
         namespaces = {fold(namespace_of(table_name(use.node), self._session)) for use in uses}

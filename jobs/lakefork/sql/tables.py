@@ -302,7 +302,7 @@ def _refuse_foreign_location(connection: Connection, catalog: Catalog, location:
             mine = row["catalog_id"] == catalog.catalog_id
             whose = f"table {row['namespace']}.{row['table_name']}" if mine else "a table of another catalog"
             raise ConflictError(f"LOCATION {location!r} belongs to {whose}")
-    other = connection.execute("SELECT * FROM lakefork.overlapping_catalog(%s)", (static_part(location),)).fetchone()
+    other = connection.execute("SELECT * FROM lakefork.overlapping_catalogs(%s)", (static_part(location),)).fetchone()
     if other:
         whose = "the catalog: leave LOCATION out" if other["catalog_id"] == catalog.catalog_id else "another catalog"
         raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of {whose}")

@@ -1,0 +1,134 @@
+"""fork_provision: many forks of one catalog, some at a time, each once."""
+
+import datetime
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from lakefork.catalog.catalogs import Catalog, find_catalog
+from lakefork.catalog.connection import connect
+from lakefork.catalog.forks import existing_catalogs, fork_catalogs, rows_per_fork
+from lakefork.durations import seconds_of
+from lakefork.errors import AlreadyExistsError, DatabaseError, LakeforkError
+from lakefork.maintenance.provision import chunks_of, plan_provision
+from lakefork.params import ForkProvisionParams
+from lakefork.spark.job import JobContext
+
+TRIES = 5  # at names that others take at the same moment
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a task made; seconds: for all of it."""
+
+    names: tuple[str, ...]
+    existing: int
+    seconds: float
+    snapshot_id: int | None
+
+
+def run_fork_provision(context: JobContext, params: ForkProvisionParams) -> dict[str, Any]:
+    parent = find_catalog(context.connection, params.parent)
+    names = params.fork_names
+    taken = existing_catalogs(context.connection, names)
+    plan = plan_provision(names, taken, parent.catalog_id, context.run.run_id, if_not_exists=params.if_not_exists)
+    if plan.existing:
+        context.progress(f"{len(plan.existing):,} of {len(names):,} fork(s) are there already")
+    made: list[Made] = []
+    if plan.missing:
+        chunks = chunks_of(plan.missing, rows_per_fork(context.connection, parent.catalog_id))
+        made = _make_all(context, params, parent, chunks)
+    else:
+        context.progress("nothing is missing")
+    return _result(len(plan.existing), made)
+
+
+def _make_all(
+    context: JobContext, params: ForkProvisionParams, parent: Catalog, chunks: Sequence[tuple[str, ...]]
+) -> list[Made]:
+    wanted = sum(len(chunk) for chunk in chunks)
+    context.progress(f"{wanted:,} fork(s) of {parent.name} to make, in {len(chunks):,} transaction(s)")
+    made: list[Made] = []
+    started = time.monotonic()
+    for one in _run(context, params, parent, chunks):
+        made.append(one)
+        done, seconds = sum(len(each.names) + each.existing for each in made), max(time.monotonic() - started, 0.001)
+        context.progress(f"{done:,} of {wanted:,} fork(s), {done / seconds:,.1f}/s")
+    return made
+
+
+def _run(
+    context: JobContext, params: ForkProvisionParams, parent: Catalog, chunks: Sequence[tuple[str, ...]]
+) -> Iterator[Made]:
+    from pyspark import SparkContext
+
+    dsn, run_id = context.dsn, context.run.run_id
+
+    def make(chunk: tuple[str, ...]) -> Made | LakeforkError:
+        return _attempt(dsn, run_id, params, parent.catalog_id, chunk)
+
+    spark = SparkContext.getOrCreate()
+    for found in spark.parallelize(chunks, len(chunks)).map(make).toLocalIterator(prefetchPartitions=True):
+        if isinstance(found, LakeforkError):
+            raise found
+        yield found
+
+
+def _attempt(
+    dsn: str, run_id: str, params: ForkProvisionParams, parent_id: int, chunk: tuple[str, ...]
+) -> Made | LakeforkError:
+    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
+    try:
+        for _ in range(TRIES - 1):
+            try:
+                return make_forks(dsn, run_id, params, parent_id, chunk)
+            except AlreadyExistsError:
+                continue  # looking again tells whether that is an error
+        return make_forks(dsn, run_id, params, parent_id, chunk)
+    except LakeforkError as error:
+        return error
+    except psycopg.Error as error:
+        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+
+
+def make_forks(dsn: str, run_id: str, params: ForkProvisionParams, parent_id: int, chunk: tuple[str, ...]) -> Made:
+    """A task that is tried again finds what its first attempt committed."""
+    started = time.monotonic()
+    with connect(dsn, check_version=False) as connection:
+        taken = existing_catalogs(connection, chunk)
+        plan = plan_provision(chunk, taken, parent_id, run_id, if_not_exists=params.if_not_exists)
+        if not plan.missing:
+            return Made((), len(plan.existing), 0.0, None)
+        template = params.data_path_template
+        forks = fork_catalogs(
+            connection,
+            params.parent,
+            {name: template and template.replace("{name}", name) for name in plan.missing},
+            as_of=params.as_of,
+            expires_after=_expires_after(params),
+            author=params.job,
+            run_id=run_id,
+        )
+    snapshot_id = max(fork.snapshot_id for fork in forks)
+    return Made(plan.missing, len(plan.existing), time.monotonic() - started, snapshot_id)
+
+
+def _expires_after(params: ForkProvisionParams) -> datetime.timedelta | None:
+    text = params.expires_after
+    return None if text is None else datetime.timedelta(seconds=seconds_of(text, "expires_after"))
+
+
+def _result(existing: int, made: Sequence[Made]) -> dict[str, Any]:
+    per_fork = [1000 * one.seconds / len(one.names) for one in made for _ in one.names]
+    snapshots = [one.snapshot_id for one in made if one.snapshot_id is not None]
+    return {
+        "forks_created": len(per_fork),
+        "forks_existing": existing + sum(one.existing for one in made),
+        "ms_per_fork_p50": round(statistics.median(per_fork), 1) if per_fork else None,
+        "ms_per_fork_max": round(max(per_fork), 1) if per_fork else None,
+        "snapshot_id": max(snapshots, default=None),
+    }
