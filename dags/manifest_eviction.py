@@ -20,7 +20,7 @@ from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import ManifestEvictionParams
 
 
-@dag(**dag_defaults(ManifestEvictionParams, __doc__, schedule=eviction_schedule()))
+@dag(**dag_defaults(ManifestEvictionParams, __doc__, schedule=eviction_schedule(), tags=("upkeep",)))
 def manifest_eviction() -> None:
     @task.short_circuit
     def due() -> bool:

@@ -10,7 +10,9 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import APIRouter, Depends, Query
 
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.forks import reclaimable
 from lakefork.overview import lake
+from lakefork.overview.forks import list_children
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
 from lakefork.settings import load_settings
@@ -20,6 +22,7 @@ TOTALS_SECONDS = 15.0
 
 router = APIRouter(prefix="/api", dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
 Text = Annotated[str | None, Query(max_length=300)]
+Name = Annotated[str, Query(min_length=1, max_length=300)]
 Span = Annotated[str, Query(pattern=f"^({'|'.join(lake.SPANS)})$")]
 Time = datetime.datetime | None
 SnapshotId = Annotated[int | None, Query(ge=0, lt=2**63)]
@@ -54,14 +57,24 @@ def catalogs(connection: Reading, search: Text = None, after: Text = None) -> la
     return lake.list_catalogs(connection, search, after)
 
 
+@router.get("/forks")
+def forks(connection: Reading, parent: Text = None, after: Text = None) -> lake.Page:
+    return list_children(connection, parent, after)
+
+
+@router.get("/reclaim")
+def reclaim(connection: Reading, catalog: Name) -> list[dict[str, Any]]:
+    return reclaimable(connection, catalog)
+
+
 @router.get("/tables")
-def tables(connection: Reading, catalog: str, search: Text = None, after: Text = None) -> lake.Page:
+def tables(connection: Reading, catalog: Name, search: Text = None, after: Text = None) -> lake.Page:
     return list_tables(connection, catalog, search, after)
 
 
 @router.get("/table")
 def table(
-    connection: Reading, catalog: str, namespace: str, table: str, snapshot: SnapshotId = None, user: Text = None
+    connection: Reading, catalog: Name, namespace: Name, table: Name, snapshot: SnapshotId = None, user: Text = None
 ) -> dict[str, Any]:
     policy = load_settings().flush
     return read_table(connection, catalog, namespace, table, policy, snapshot=snapshot, user=user)

@@ -99,6 +99,17 @@ SELECT f.path, f.catalog_id, f.table_id, f.job_id FROM lakefork.staged_file f
 JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id) USING (catalog_id, table_id)
 WHERE f.job_id LIKE %(job)s || '/%%';
 
+-- owners_to_merge: owners with so many small batches, of tables that were flushed in the last hour
+SELECT count(*) AS owners FROM (
+    SELECT f.catalog_id, f.table_id, v.partition_value
+    FROM (SELECT DISTINCT catalog_id, table_id FROM lakefork.flush_log WHERE published_at > now() - interval '1 hour') l
+    JOIN public.ducklake_data_file f ON f.catalog_id = l.catalog_id AND f.table_id = l.table_id AND f.end_snapshot IS NULL
+         AND 2 * f.file_size_bytes < %(file_bytes)s
+    LEFT JOIN public.ducklake_file_partition_value v
+           ON v.catalog_id = f.catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+    GROUP BY 1, 2, 3 HAVING count(DISTINCT f.begin_snapshot) >= %(min_batches)s
+) o;
+
 -- dedup_candidates: the batches of all owners that have more than one
 SELECT * FROM lakefork.dedup_candidates(%(catalog)s, %(namespace)s, %(table)s);
 

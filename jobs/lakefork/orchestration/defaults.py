@@ -15,7 +15,7 @@ def at(cron: str) -> CronTriggerTimetable:
 
 
 def dag_defaults(
-    params: type[JobParams], docs: str | None, *, schedule: Any, max_active_runs: int = 1
+    params: type[JobParams], docs: str | None, *, schedule: Any, max_active_runs: int = 1, tags: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Arguments of @dag: the module's docstring is the page that people read in the UI."""
     return {
@@ -27,12 +27,13 @@ def dag_defaults(
         "start_date": None,
         "catchup": False,
         "max_active_runs": max_active_runs,
-        "tags": ["lakefork"],
+        "tags": ["lakefork", *tags],
         "params": trigger_form(params),
         "render_template_as_native_obj": False,
         "default_args": {
             "owner": "lakefork",
-            "retries": 1,
+            "execution_timeout": timedelta(minutes=10),  # jobs have more
+            "retries": 1,  # safe: a job that is done again finds what it committed
             "retry_delay": timedelta(minutes=1),
             "retry_exponential_backoff": True,
         },

@@ -10,6 +10,7 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
+from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
@@ -21,6 +22,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
     """Runs jobs/<job>.py with the run's params; returns the result that the job reported."""
 
     env_vars: dict[str, str]
+    operator_extra_links = (LakeLink(), AuditsLink())
 
     def __init__(self, *, job: str, **arguments: Any) -> None:
         super().__init__(

@@ -23,7 +23,7 @@ function ask(job, conf) {
   go.addEventListener("click", async () => {
     go.disabled = true;
     try {
-      const run = await startRun(job, conf);
+      const run = await startRun(job, chosen(fields));
       const address = `../dags/${encodeURIComponent(job)}/runs/${encodeURIComponent(run.dag_run_id)}`;
       said.replaceChildren("Started: ", el("a", { href: address, target: "_top" }, run.dag_run_id));
       close.textContent = "Close";
@@ -33,7 +33,8 @@ function ask(job, conf) {
       go.disabled = false;
     }
   });
-  const parameters = Object.entries(conf).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]);
+  const fields = Object.entries(conf).map(([name, value]) => [name, value, field(name, value)]);
+  const parameters = fields.flatMap(([name, , input]) => [el("dt", {}, el("label", { for: input.id }, name)), el("dd", {}, input)]);
   dialog.replaceChildren(
     el("h2", { id: "start-title" }, `Start ${job}`),
     parameters.length ? el("dl", {}, parameters) : el("p", { class: "faint" }, "For all catalogs."),
@@ -43,4 +44,15 @@ function ask(job, conf) {
   );
   dialog.showModal();
   go.focus();
+}
+
+function field(name, value) {
+  const type = { boolean: "checkbox", number: "number" }[typeof value] ?? "text";
+  return el("input", { id: `start-${name}`, type, checked: value === true, value: type === "checkbox" ? null : String(value) });
+}
+
+// As the job wants them: what was emptied is left out.
+function chosen(fields) {
+  const values = fields.map(([name, value, input]) => [name, typeof value === "boolean" ? input.checked : typeof value === "number" ? input.valueAsNumber : input.value]);
+  return Object.fromEntries(values.filter(([, value]) => value !== "" && !Number.isNaN(value)));
 }

@@ -113,10 +113,54 @@ export async function catalog([name]) {
     ...COUNTS,
   ], "This catalog has no table yet.");
   return [
-    el("div", { class: "bar" }, el("h1", { class: "grow" }, name), startButton("flush", { catalog: name }, "Flush"),
-      startButton("snapshot_dedup", { catalog: name }, "Dedup"), startButton("catalog_fsck", { catalog: name, deep: true }, "Check")),
+    el("div", { class: "bar" }, el("h1", { class: "grow" }, name), startButton("flush", { catalog: name, force: false }, "Flush"),
+      startButton("snapshot_dedup", { catalog: name }, "Dedup"), startButton("catalog_fsck", { catalog: name, deep: true }, "Check"),
+      startButton("fork_provision", { parent: name, name_prefix: `${name}_fork_`, count: 1, expires_after: "7d" }, "Fork")),
     tables,
     await flushCharts(name),
+    section("If it were dropped", reclaimed(await get("reclaim", { catalog: name }))),
+  ];
+}
+
+export async function forks() {
+  return [el("h1", {}, "Forks"), section("Where catalogs come from, and what they hold", await branch(null))];
+}
+
+// One level of the tree; what is below is asked for when it is opened.
+async function branch(parent) {
+  const list = el("ul", { class: "tree" });
+  const load = async (after) => {
+    const page = await get("forks", { parent, after });
+    list.append(...page.rows.map(leaf));
+    if (page.next !== null) {
+      const more = el("button", { type: "button", onclick: () => { line.remove(); load(page.next); } }, "More");
+      const line = el("li", {}, more);
+      list.append(line);
+    }
+  };
+  await load(null);
+  return list.children.length ? list : el("p", { class: "empty" }, "There is no catalog yet.");
+}
+
+function leaf(row) {
+  const words = [`${bytes(row.own_bytes)} own`, row.shared_files && `${bytes(row.shared_bytes)} shared`,
+    row.forked_at_snapshot !== null && `of snapshot ${row.forked_at_snapshot}`, row.expires_at && `expires ${clock(row.expires_at)}`];
+  const line = [el("a", { href: path("catalog", row.name) }, row.name), " ", el("span", { class: "faint" }, words.filter(Boolean).join(", "))];
+  if (!row.forks) return el("li", {}, line);
+  const below = el("div");
+  const open = async (event) => { if (event.target.open && !below.children.length) below.append(await branch(row.name)); };
+  return el("li", {}, el("details", { ontoggle: open }, el("summary", {}, line, " ", el("b", {}, `${number(row.forks)} fork(s)`)), below));
+}
+
+function reclaimed(rows) {
+  const [freed, kept] = [rows.find((row) => row.pinned_by === null), rows.filter((row) => row.pinned_by !== null)];
+  return [
+    el("p", {}, `Dropping this catalog would free ${number(freed?.files)} file(s), ${bytes(freed?.bytes)}, once its snapshots have expired.`),
+    kept.length ? table([
+      ["kept by", (row) => el("a", { href: path("catalog", row.pinned_by) }, row.pinned_by)],
+      ["files", (row) => number(row.files), "number"],
+      ["bytes", (row) => bytes(row.bytes), "number"],
+    ], kept, "") : null,
   ];
 }
 
