@@ -6,9 +6,12 @@ import time
 import pytest
 
 from lake import rows_of
+from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.forks import drop_catalogs, fork_catalog
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.errors import NotFoundError
+from lakefork.overview.forks import list_children
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
 from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
@@ -59,6 +62,7 @@ def test_the_page_of_a_table_has_its_schemas_batches_and_commits(filled: SqlLake
         assert [(file["user_id"], file["low"], file["high"], file["rows"]) for file in table["batches"]] == [
             ("ada", "1", "9", 2), ("bob", "5", "5", 1),
         ]  # fmt: skip
+        assert table["superseded_share"] == 0
         commits = table["snapshots"]
         assert [(commit["files_added"], commit["rows"]) for commit in commits] == [(1, 1), (1, 2)]
         before = read_table(connection, filled.catalog.name, "app", "t", POLICY, snapshot=commits[1]["snapshot_id"])
@@ -137,3 +141,27 @@ def test_a_hundred_thousand_catalogs_are_looked_through_page_by_page(connection:
     found = list_catalogs(connection, search="TENANT-00777")
     assert [row["name"] for row in found.rows[:2]] == ["tenant-0077700", "tenant-0077701"]
     assert rows_of(connection, "SELECT count(*) FROM system.waiting WHERE catalog_name = 'tenant-0077700'") == [(1,)]
+
+
+def test_rows_that_may_be_superseded_are_counted_by_owner(filled: SqlLake) -> None:
+    filled.run("UPDATE app.t SET name = 'x' WHERE id = 1", user="ada")
+    filled.flush_by_hand("app.t", "ada")
+    with connect(filled.dsn) as connection:
+        table = read_table(connection, filled.catalog.name, "app", "t", POLICY)
+    assert (len(table["batches"]), table["superseded_share"]) == (3, 0.4), "two of five rows, at most"
+
+
+def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
+    name = filled.catalog.name
+    with connect(filled.dsn) as connection:
+        for fork in ("b", "a"):
+            fork_catalog(connection, name, fork, None)
+        fork_catalog(connection, "a", "a1", None)
+        (root,) = list_children(connection, None).rows
+        assert (root["name"], root["forks"], root["own_files"], root["shared_files"]) == (name, 2, 2, 0)
+        first = list_children(connection, name, limit=1)
+        assert [(row["name"], row["forks"], row["shared_files"]) for row in first.rows] == [("a", 1, 2)]
+        assert [row["name"] for row in list_children(connection, name, after=first.next).rows] == ["b"]
+        assert [row["name"] for row in list_children(connection, "a").rows] == ["a1"]
+        drop_catalogs(connection, [find_catalog(connection, "a").catalog_id])
+        assert [row["name"] for row in list_children(connection, None).rows] == ["a1", name], "its parent is gone"

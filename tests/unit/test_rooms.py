@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
-    "overview": BASE | {"catalog"},
+    "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
     "embedded": BASE | {"catalog", "storage", "sql", "overview"},
     "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},

@@ -128,10 +128,11 @@ SELECT v.schema_version, v.begin_snapshot, s.snapshot_time, lakefork.table_defin
 FROM public.ducklake_schema_versions v LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = v.begin_snapshot
 WHERE v.catalog_id = %(catalog_id)s AND v.table_id = %(table_id)s ORDER BY v.begin_snapshot DESC LIMIT 50;
 
--- files_of_table: batches now or at a snapshot, with the bounds of _seq and of one column
-SELECT f.data_file_id, f.path, f.user_id, f.record_count AS rows, f.file_size_bytes AS bytes, f.bounds -> '1' ->> 0 AS min_seq,
-       f.bounds -> '1' ->> 1 AS max_seq, f.bounds -> %(column_id)s::text ->> 0 AS low, f.bounds -> %(column_id)s::text ->> 1 AS high
-FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, ARRAY[1, %(column_id)s]::bigint[], %(snapshot)s) f
+-- files_of_table: batches now or at a snapshot, with the bounds of one column
+SELECT f.data_file_id, f.path, f.user_id, f.record_count AS rows, f.file_size_bytes AS bytes, coalesce(d.file_order, d.begin_snapshot) AS published,
+       f.bounds -> %(column_id)s::text ->> 0 AS low, f.bounds -> %(column_id)s::text ->> 1 AS high
+FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, ARRAY[%(column_id)s]::bigint[], %(snapshot)s) f
+JOIN public.ducklake_data_file d ON d.catalog_id = %(catalog_id)s AND d.data_file_id = f.data_file_id
 ORDER BY f.user_id, f.data_file_id LIMIT %(limit)s;
 
 -- snapshots_of_table: commits that changed a table's files, the newest first

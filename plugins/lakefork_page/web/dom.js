@@ -16,7 +16,7 @@ function filled(node, attributes, children) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else node.setAttribute(key, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return node;
 }
 
@@ -46,10 +46,12 @@ export function bytes(count) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-    if (seconds >= size) return `${Math.round(seconds / size)} ${unit}`;
+    if (seconds >= size) return `${rounded(seconds / size)} ${unit}`;
   }
-  return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
+  return `${rounded(seconds)} s`;
 }
+
+const rounded = (value) => (value < 10 ? Number(value.toFixed(1)) : Math.round(value));
 
 export const since = (time) => (time ? duration(Math.max(0, (Date.now() - new Date(time)) / 1000)) : "");
 

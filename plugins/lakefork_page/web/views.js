@@ -13,7 +13,7 @@ export async function overview() {
   return [
     el("div", { class: "cards" },
       card("catalogs", number(totals.catalogs)), card("tables", number(totals.tables)),
-      card("rows waiting", number(totals.hot)), card("oldest waiting", since(totals.oldest_at) || "none"),
+      card("rows waiting", number(totals.hot)), card("oldest", since(totals.oldest_at) || "none"),
       card("files", number(totals.files)), card("rows in files", number(totals.rows)), card("in files", bytes(totals.bytes)),
       card("running", number(totals.running)), card("failed, 24 h", number(totals.failed_today), totals.failed_today ? "failed" : "")),
     charts,
@@ -179,6 +179,7 @@ export async function oneTable([catalogName, namespace, name], query) {
     el("div", { class: "cards" },
       card("rows in files", number(found.rows)),
       card("files", number(found.files)), card("in files", bytes(found.bytes)), card("older files", number(found.retained_files)),
+      card("may be superseded", found.superseded_share === null ? "–" : `${Math.round(100 * found.superseded_share)} %`),
       card("rows waiting", number(found.hot)), card("oldest waiting", since(found.oldest_at) || "none")),
     el("p", { class: "faint" }, `A ${found.definition.tags.kind ?? "SHARED"} table, flushed at ${policy(found)}; its key begins with ${found.key.name}.`),
     section(batchesTitle(found, snapshot, user, here), overlaps(found.batches, found.key), batchesTable(found.batches, here)),
@@ -271,7 +272,7 @@ function runsTable(rows) {
     ["try", (row) => String(row.retries + 1), "number"],
     ["memory", (row) => (row.memory_used_mb ? `${number(row.memory_used_mb)} MB` : ""), "number"],
     ["what it says", (row) => row.error_message ?? said(row.result), "long"],
-    ["parameters", (row) => row.parameters.join(" ")],
+    ["parameters", (row) => row.parameters.filter((one) => !one.endsWith("=false")).join(" ")],
     ["", (row) => logLink(row), "buttons"],
   ], rows, "No run yet.");
 }
