@@ -13,6 +13,7 @@ from lakefork.catalog.connection import Connection
 from lakefork.catalog.forks import reclaimable
 from lakefork.overview import lake
 from lakefork.overview.forks import list_children
+from lakefork.overview.status import read_status
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
 from lakefork.settings import load_settings
@@ -40,6 +41,12 @@ def me(user: GetUserDep) -> dict[str, Any]:
         )
     ]
     return {"user": user.get_name(), "may_trigger": may_trigger}
+
+
+@router.get("/status")
+def status(connection: Reading) -> dict[str, Any]:
+    """The same as `lakefork status --json`, for programs."""
+    return read_status(connection, load_settings().flush).as_json()
 
 
 @router.get("/overview")

@@ -28,10 +28,11 @@ MAY_IMPORT = {
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
+    "completion": set(),
     "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
     "embedded": BASE | {"catalog", "storage", "sql", "overview"},
-    "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
+    "cli": BASE | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}
 
