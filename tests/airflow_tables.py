@@ -5,14 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy
-from airflow.models import import_all_models
-from airflow.models.base import Base
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.connection import Connection
 
 
 def create_airflow_tables(connection: Connection, dsn: str) -> None:
+    from airflow.models import import_all_models  # not at the top: it reads AIRFLOW_HOME
+    from airflow.models.base import Base
+
     import_all_models()
     connection.execute("CREATE SCHEMA airflow")
     engine = sqlalchemy.create_engine(
@@ -53,3 +54,22 @@ def add_attempt(
     table = "task_instance_history" if in_history else "task_instance"
     places = ", ".join(f"%({name})s" for name in row)
     connection.execute(f"INSERT INTO airflow.{table} ({', '.join(row)}) VALUES ({places})", row)
+
+
+def fill_with_runs(connection: Connection, count: int) -> None:
+    """Runs of flush, one a minute; of a hundred one failed, and one is silent."""
+    for statement in (
+        "INSERT INTO airflow.dag_run (dag_id, run_id, state, run_type, run_after, conf, clear_number, span_status) "
+        "SELECT 'flush', 'run' || i, 'success', 'scheduled', now(), '{}', 0, 'ended' FROM generate_series(1, %s) i",
+        "INSERT INTO airflow.task_instance (id, dag_id, task_id, run_id, state, try_number, max_tries, pool, pool_slots, "
+        "operator, start_date, end_date, last_heartbeat_at, span_status) "
+        "SELECT gen_random_uuid(), 'flush', task, 'run' || i, CASE WHEN i %% 100 < 2 THEN 'failed' ELSE 'success' END, 1, 1, "
+        "'lakefork_spark', 1, operator, t, t, t, 'ended' "
+        "FROM generate_series(1, %s) i, (VALUES ('due', '@task'), ('flush', 'LakeforkJobOperator')) o (task, operator), "
+        "LATERAL (SELECT now() - make_interval(mins => i) AS t) x",
+        "INSERT INTO lakefork.job_run SELECT 'flush/' || i, 'flush', 'run' || i, 'flush/run' || i || '/flush/1', "
+        "'{\"force\": true}', CASE WHEN i %% 100 = 1 THEN 'running' ELSE 'completed' END, t, t, t, '{\"rows_in\": 1}', NULL, NULL, 500, "
+        "3.3, 'host' FROM generate_series(1, %s) i, LATERAL (SELECT now() - make_interval(mins => i) AS t) x",
+    ):
+        connection.execute(statement, (count,))
+        connection.execute("ANALYZE airflow.dag_run, airflow.task_instance, lakefork.job_run")

@@ -1,7 +1,9 @@
 """The page's FastAPI app. Airflow mounts it without any authentication, so every route asks for it here."""
 
+import logging
 from pathlib import Path
 
+import psycopg
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import requires_access_view
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
@@ -45,6 +47,15 @@ def asset(name: str) -> FileResponse:
 @app.exception_handler(LakeforkError)
 def explain(_: Request, error: LakeforkError) -> Response:
     return JSONResponse({"detail": str(error)}, status_code=404 if isinstance(error, NotFoundError) else 503)
+
+
+@app.exception_handler(psycopg.Error)
+def explain_database(_: Request, error: psycopg.Error) -> Response:
+    """What Postgres cannot take was asked wrongly; all else is for those who run it, and their log has it."""
+    if isinstance(error, psycopg.DataError):
+        return JSONResponse({"detail": str(error).splitlines()[0]}, status_code=422)
+    logging.getLogger(__name__).error("the page cannot read the catalog: %s", error)
+    return JSONResponse({"detail": "Postgres did not answer this; the API server's log says why"}, status_code=503)
 
 
 @app.exception_handler(HTTPException)

@@ -5,7 +5,18 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks import catalog_size, cold, commits, flush, flush_events, manifests, spark_read, sql, start_up
+from tests.benchmarks import (
+    catalog_size,
+    cold,
+    commits,
+    flush,
+    flush_events,
+    manifests,
+    overview,
+    spark_read,
+    sql,
+    start_up,
+)
 from tests.benchmarks.report import Figure
 
 AREAS = {
@@ -17,6 +28,7 @@ AREAS = {
     "cold": cold.measure,
     "spark_read": spark_read.measure,
     "manifests": manifests.measure,
+    "overview": overview.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

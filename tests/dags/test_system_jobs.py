@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from airflow import __version__ as airflow_version
 
-from airflow_tables import add_attempt, add_run, create_airflow_tables
+from airflow_tables import add_attempt, add_run, create_airflow_tables, fill_with_runs
 from lake import rows_of
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, forget_jobs, start_job
@@ -197,25 +197,6 @@ def test_ten_thousand_runs_are_read_in_milliseconds(linked: Connection) -> None:
         "SELECT * FROM system.jobs WHERE start_time > now() - interval '1 hour'",
     ):
         assert median_ms(linked, query) < 50, query  # 2 to 6 where nothing else runs
-
-
-def fill_with_runs(connection: Connection, count: int) -> None:
-    """Runs of flush, one a minute; of a hundred one failed, and one is silent."""
-    for statement in (
-        "INSERT INTO airflow.dag_run (dag_id, run_id, state, run_type, run_after, conf, clear_number, span_status) "
-        "SELECT 'flush', 'run' || i, 'success', 'scheduled', now(), '{}', 0, 'ended' FROM generate_series(1, %s) i",
-        "INSERT INTO airflow.task_instance (id, dag_id, task_id, run_id, state, try_number, max_tries, pool, pool_slots, "
-        "operator, start_date, end_date, last_heartbeat_at, span_status) "
-        "SELECT gen_random_uuid(), 'flush', task, 'run' || i, CASE WHEN i %% 100 < 2 THEN 'failed' ELSE 'success' END, 1, 1, "
-        "'lakefork_spark', 1, operator, t, t, t, 'ended' "
-        "FROM generate_series(1, %s) i, (VALUES ('due', '@task'), ('flush', 'LakeforkJobOperator')) o (task, operator), "
-        "LATERAL (SELECT now() - make_interval(mins => i) AS t) x",
-        "INSERT INTO lakefork.job_run SELECT 'flush/' || i, 'flush', 'run' || i, 'flush/run' || i || '/flush/1', "
-        "'{\"force\": true}', CASE WHEN i %% 100 = 1 THEN 'running' ELSE 'completed' END, t, t, t, '{\"rows_in\": 1}', NULL, NULL, 500, "
-        "3.3, 'host' FROM generate_series(1, %s) i, LATERAL (SELECT now() - make_interval(mins => i) AS t) x",
-    ):
-        connection.execute(statement, (count,))
-        connection.execute("ANALYZE airflow.dag_run, airflow.task_instance, lakefork.job_run")
 
 
 def median_ms(connection: Connection, query: str) -> float:

@@ -87,10 +87,10 @@ def test_what_makes_no_sense_is_refused_politely(stack: Stack, path: str) -> Non
 
 
 def test_a_task_has_a_button_that_leads_to_the_page(stack: Stack) -> None:
-    runs = stack.get("/api/v2/dags/flush/dagRuns?state=success&order_by=-id").json()["dag_runs"]
-    manual = next(run["dag_run_id"] for run in runs if run["run_type"] == "manual")
-    links = stack.get(f"/api/v2/dags/flush/dagRuns/{manual}/taskInstances/flush/links").json()["extra_links"]
-    assert links["Audits"].startswith(f"{stack.url}/lakefork/#/audits?run=manual__")
+    tasks = stack.get("/api/v2/dags/flush/dagRuns/~/taskInstances?state=success&task_id=flush").json()["task_instances"]
+    run_id = tasks[0]["dag_run_id"]
+    links = stack.get(f"/api/v2/dags/flush/dagRuns/{run_id}/taskInstances/flush/links").json()["extra_links"]
+    assert links["Audits"].startswith(f"{stack.url}/lakefork/#/audits?run=")
     assert links["Lakefork"].startswith(f"{stack.url}/lakefork/#/")
 
 
@@ -159,7 +159,7 @@ def test_a_button_starts_a_run_with_its_parameters(stack: Stack, page: Page, scr
     assert page.evaluate("document.querySelectorAll('main button').length") == 0 and "read only" in page.text("header")
     show(page, stack, "catalog/main")
     page.evaluate("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Check').click()")
-    page.wait_for("document.querySelector('dialog[open]')")
+    page.wait_for("document.querySelector('dialog[open]') !== null")
     page.screenshot(screenshots / "start.png")
     page.click("dialog button.main")
     run_id = page.wait_for("document.querySelector('dialog a[target=_top][href*=runs]')?.innerText")
