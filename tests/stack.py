@@ -20,6 +20,7 @@ LAKEFORK = Path(sys.executable).parent / "lakefork"
 class Stack:
     def __init__(self, home: Path) -> None:
         self.home = home
+        self._tokens: dict[str, str] = {}
 
     def lakefork(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEFORK_", "AIRFLOW"))}
@@ -75,9 +76,11 @@ class Stack:
         return f"http://127.0.0.1:{json.loads((self.home / 'ports.json').read_text())['airflow']}"
 
     def token(self, user: str = "admin") -> str:
-        secret = self.secrets["airflow-login" if user == "admin" else "airflow-viewer"]
-        login = httpx.post(f"{self.url}/auth/token", json={"username": user, "password": secret}, trust_env=False)
-        return str(login.json()["access_token"])
+        if user not in self._tokens:
+            secret = self.secrets["airflow-login" if user == "admin" else "airflow-viewer"]
+            login = httpx.post(f"{self.url}/auth/token", json={"username": user, "password": secret}, trust_env=False)
+            self._tokens[user] = login.json()["access_token"]
+        return self._tokens[user]
 
     def get(self, path: str, user: str | None = "admin", **headers: str) -> httpx.Response:
         known = {"Authorization": f"Bearer {self.token(user)}"} if user else {}

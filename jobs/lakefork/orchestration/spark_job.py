@@ -50,7 +50,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
                 super().execute(context)
         except Exception as error:
             report = self._report(database)
-            if report is None or report["retryable"]:
+            if report is None or report["retryable"] is not False:  # a driver that was killed could not say
                 raise
             # Doing the same again would fail again; and this line is the one that matters.
             raise AirflowFailException(f"{self.job} failed: {report['error']}") from error

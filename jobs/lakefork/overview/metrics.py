@@ -49,6 +49,7 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
 
 _GAUGES = {
     "lakefork_catalogs": ("Catalogs, forks included", "catalogs"),
+    "lakefork_forks": ("Catalogs that were made from another one", "forks"),
     "lakefork_tables": ("Tables of all catalogs", "tables"),
     "lakefork_files": ("Parquet files in use; forks count what they share", "files"),
     "lakefork_rows": ("Rows in these files", "rows"),

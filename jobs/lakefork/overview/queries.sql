@@ -1,5 +1,6 @@
 -- totals: what the whole stamp holds; forks count what they share
 SELECT (SELECT count(*) FROM public.ducklake_catalog WHERE end_snapshot IS NULL) AS catalogs,
+       (SELECT count(*) FROM lakefork.fork JOIN public.ducklake_catalog c USING (catalog_id) WHERE c.end_snapshot IS NULL) AS forks,
        t.tables, t.rows, t.bytes,
        (SELECT count(*) FROM public.ducklake_data_file WHERE end_snapshot IS NULL) AS files,
        w.hot, w.oldest_at,

@@ -12,8 +12,8 @@ export async function overview() {
   const { totals } = found;
   return [
     el("div", { class: "cards" },
-      card("catalogs", number(totals.catalogs)), card("tables", number(totals.tables)),
-      card("rows waiting", number(totals.hot)), card("oldest", since(totals.oldest_at) || "none"),
+      card(totals.forks ? `catalogs, ${number(totals.forks)} forks` : "catalogs", number(totals.catalogs)), card("tables", number(totals.tables)),
+      card(totals.hot ? `waiting, ${since(totals.oldest_at)}` : "rows waiting", number(totals.hot)),
       card("files", number(totals.files)), card("rows in files", number(totals.rows)), card("in files", bytes(totals.bytes)),
       card("running", number(totals.running)), card("failed, 24 h", number(totals.failed_today), totals.failed_today ? "failed" : "")),
     charts,
