@@ -171,28 +171,33 @@ LANGUAGE sql STABLE AS $$
     FROM unnest(p_hot) WITH ORDINALITY AS h (hot, place)
 $$;
 
--- Copies all that a catalog has, now or at a snapshot, into new catalogs; returns the snapshot. A hot table that comes into use between
--- the list of them and the copy is found by the copy itself, which is then done again.
+-- Copies all that a catalog has, now or at a snapshot, into new catalogs; returns the snapshot. Hot tables that come into use between the list
+-- of them and the copy are noticed by the copy. It is then done again with all that there are, and while nobody commits, so that there are no new ones.
 CREATE FUNCTION lakefork.copy_catalog(p_parent_id bigint, p_as_of bigint, p_new_ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
+BEGIN
+    BEGIN
+        RETURN lakefork.copy_with_hot_tables(p_parent_id, p_as_of, p_new_ids, ARRAY(
+            SELECT h.hot_table FROM lakefork.waiting_hot_tables(p_parent_id) h WHERE p_as_of IS NULL));
+    EXCEPTION WHEN SQLSTATE 'LFC02' THEN
+        PERFORM lakefork.lock_commits();
+        RETURN lakefork.copy_with_hot_tables(p_parent_id, p_as_of, p_new_ids, ARRAY(
+            SELECT i.table_name FROM lakefork.visible_inlined_data_tables(p_parent_id) i));
+    END;
+END $$;
+
+CREATE FUNCTION lakefork.copy_with_hot_tables(p_parent_id bigint, p_as_of bigint, p_new_ids bigint[], p_hot_tables text[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
 DECLARE
-    listed text[];
     waiting text[];
     base bigint;
 BEGIN
-    LOOP
-        listed := ARRAY(SELECT h.hot_table FROM lakefork.waiting_hot_tables(p_parent_id) h WHERE p_as_of IS NULL ORDER BY h.hot_table);
-        BEGIN
-            EXECUTE lakefork.copy_statement(ARRAY(SELECT format('hot.%I', l)::regclass FROM unnest(listed) l))
-            INTO base, waiting USING p_parent_id, p_as_of, p_new_ids;
-            IF NOT coalesce(waiting, '{}') <@ listed THEN
-                RAISE EXCEPTION 'hot tables came into use' USING ERRCODE = 'LFC02';
-            END IF;
-            RETURN base;
-        EXCEPTION WHEN SQLSTATE 'LFC02' THEN
-            NULL;
-        END;
-    END LOOP;
+    EXECUTE lakefork.copy_statement(ARRAY(SELECT format('hot.%I', h)::regclass FROM unnest(p_hot_tables) h))
+    INTO base, waiting USING p_parent_id, p_as_of, p_new_ids;
+    IF NOT coalesce(waiting, '{}') <@ p_hot_tables THEN
+        RAISE EXCEPTION 'hot tables of catalog % came into use', p_parent_id USING ERRCODE = 'LFC02';
+    END IF;
+    RETURN base;
 END $$;
 
 -- Makes forks of one catalog, in one transaction, each with a snapshot of its own.
