@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "errors": set(),
     "queries": set(),
-    "params": {"errors"},
+    "params": {"errors", "durations"},
     "seqid": {"errors"},
     "column_types": {"errors"},
     "durations": {"errors"},
@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
     "embedded": BASE | {"catalog", "storage", "sql", "overview"},
-    "cli": BASE | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
+    "cli": BASE
+    | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}
 
