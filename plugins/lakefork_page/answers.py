@@ -31,7 +31,7 @@ SnapshotId = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 @router.get("/me")
 def me(user: GetUserDep) -> dict[str, Any]:
-    """Which jobs this user may start."""
+    """Which jobs this user may start, and which of all jobs cannot do without parameters."""
     manager = get_auth_manager()
     may_trigger = [
         job
@@ -40,7 +40,8 @@ def me(user: GetUserDep) -> dict[str, Any]:
             method="POST", access_entity=DagAccessEntity.RUN, details=DagDetails(id=job), user=user
         )
     ]
-    return {"user": user.get_name(), "may_trigger": may_trigger}
+    needs_params = [job for job, params in JOBS.items() if any(f.is_required() for f in params.model_fields.values())]
+    return {"user": user.get_name(), "may_trigger": may_trigger, "needs_params": needs_params}
 
 
 @router.get("/status")

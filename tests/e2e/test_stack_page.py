@@ -179,7 +179,7 @@ def test_a_button_starts_a_run_with_its_parameters(stack: Stack, page: Page, scr
     page.wait_for("document.querySelector('dialog[open]') !== null")
     page.screenshot(screenshots / "start.png")
     page.click("dialog button.main")
-    run_id = page.wait_for("document.querySelector('dialog a[target=_top][href*=runs]')?.innerText")
+    run_id = page.wait_for("document.querySelector('dialog a[href*=runs]')?.innerText")
     run = stack.get(f"/api/v2/dags/catalog_fsck/dagRuns/{run_id}").json()
     assert run["conf"] == {"catalog": "main", "deep": True}
     assert run["triggering_user_name"] == "admin"
@@ -195,3 +195,7 @@ def test_it_is_a_page_of_airflow(stack: Stack, page: Page, screenshots: Path) ->
         "document.querySelector('iframe')?.contentDocument?.body?.innerText.includes('Waiting for a flush')", 30
     )
     page.screenshot(screenshots / "airflow.png")
+    page.evaluate("document.querySelector('iframe').contentWindow.location.hash = '#/runs'")
+    page.wait_for("document.querySelector('iframe').contentDocument.querySelector('td.buttons a') !== null")
+    page.evaluate("document.querySelector('iframe').contentDocument.querySelector('td.buttons a').click()")
+    page.wait_for("location.pathname.includes('/tasks/')")

@@ -54,7 +54,7 @@ window.addEventListener("hashchange", show);
 document.addEventListener("keydown", onKey);
 try {
   const me = await get("me");
-  allow(me.may_trigger);
+  allow(me);
   document.getElementById("user").textContent = me.may_trigger.length ? me.user : `${me.user} (read only)`;
 } finally {
   show();

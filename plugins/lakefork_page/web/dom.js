@@ -59,4 +59,18 @@ export const clock = (time) => (time ? new Date(time).toISOString().slice(0, 19)
 
 export const status = (text) => (text ? el("span", { class: text }, text) : el("span", { class: "faint" }, "never"));
 
+// A link out of the page into Airflow. Airflow's frame does not let the page navigate it; a link of the frame's owner may.
+export function airflowLink(address, text) {
+  const follow = (event) => {
+    if (window.parent === window || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const link = window.parent.document.createElement("a");
+    link.href = new URL(address, location.href).href;
+    window.parent.document.body.append(link);
+    link.click();
+    link.remove();
+  };
+  return el("a", { href: address, onclick: follow }, text);
+}
+
 export const path = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;

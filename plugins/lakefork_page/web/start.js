@@ -1,17 +1,17 @@
 // Starting a run: what will happen is shown first, then Airflow is asked.
 
 import { startRun } from "./api.js";
-import { el } from "./dom.js";
+import { airflowLink, el } from "./dom.js";
 
-let mayTrigger = [];
+let mayTrigger = [], needsParams = [];
 
-export function allow(jobs) {
-  mayTrigger = jobs;
+export function allow(me) {
+  [mayTrigger, needsParams] = [me.may_trigger, me.needs_params];
 }
 
-// A button for those who may; for others nothing.
+// A button for those who may; for others, and where parameters are missing, nothing.
 export function startButton(job, conf, text = job) {
-  if (!mayTrigger.includes(job)) return null;
+  if (!mayTrigger.includes(job) || (needsParams.includes(job) && !Object.keys(conf).length)) return null;
   return el("button", { type: "button", onclick: () => ask(job, conf) }, text);
 }
 
@@ -25,7 +25,7 @@ function ask(job, conf) {
     try {
       const run = await startRun(job, chosen(fields));
       const address = `../dags/${encodeURIComponent(job)}/runs/${encodeURIComponent(run.dag_run_id)}`;
-      said.replaceChildren("Started: ", el("a", { href: address, target: "_top" }, run.dag_run_id));
+      said.replaceChildren("Started: ", airflowLink(address, run.dag_run_id));
       close.textContent = "Close";
       close.focus();
     } catch (problem) {
@@ -38,7 +38,7 @@ function ask(job, conf) {
   dialog.replaceChildren(
     el("h2", { id: "start-title" }, `Start ${job}`),
     parameters.length ? el("dl", {}, parameters) : el("p", { class: "faint" }, "For all catalogs."),
-    el("p", { class: "faint" }, "More choices: ", el("a", { href: `../dags/${job}`, target: "_top" }, `${job} in Airflow`), ", Trigger."),
+    el("p", { class: "faint" }, "More choices: ", airflowLink(`../dags/${job}`, `${job} in Airflow`), ", Trigger."),
     said,
     el("div", { class: "bar" }, go, close),
   );

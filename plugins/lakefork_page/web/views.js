@@ -2,7 +2,7 @@
 
 import { airflowPath, get } from "./api.js";
 import { lag, overlaps, throughput } from "./charts.js";
-import { bytes, clock, duration, el, number, path, section, since, status, table } from "./dom.js";
+import { airflowLink, bytes, clock, duration, el, number, path, section, since, status, table } from "./dom.js";
 import { startButton } from "./start.js";
 
 const SPANS = ["6h", "24h", "7d", "30d"];
@@ -58,7 +58,7 @@ function jobsTable(rows) {
 
 async function flushCharts(catalog = null) {
   const place = el("div", { class: "pair" });
-  const choice = el("select", { "aria-label": "Span of time", onchange: () => draw() }, SPANS.map((span) => el("option", { selected: span === "24h" }, span)));
+  const choice = el("select", { "aria-label": "Span of time", onchange: () => draw() }, SPANS.map((span) => el("option", { selected: span === SPANS[0] }, span)));
   const draw = async () => {
     const flushed = await get("flushed", { span: choice.value, catalog });
     place.replaceChildren(...(flushed.points.length ? [throughput(flushed), lag(flushed)] : [el("p", { class: "empty" }, "Nothing was flushed in this time.")]));
@@ -284,7 +284,7 @@ function said(result) {
 
 function logLink(row) {
   const address = airflowPath(row.trace);
-  return address ? el("a", { href: address, target: "_top" }, "log") : el("span", { class: "faint" }, row.trace);
+  return address ? airflowLink(address, "log") : el("span", { class: "faint" }, row.trace);
 }
 
 export async function audits(_, query) {
