@@ -165,12 +165,16 @@ WITH page AS MATERIALIZED (
       AND CASE WHEN %(parent_id)s::bigint IS NOT NULL THEN f.parent_id = %(parent_id)s
                ELSE NOT EXISTS (SELECT FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id AND p.end_snapshot IS NULL) END
     ORDER BY c.catalog_name LIMIT %(limit)s
+), below AS (
+    SELECT k.parent_id, count(*) AS forks
+    FROM lakefork.fork k JOIN public.ducklake_catalog c ON c.catalog_id = k.catalog_id AND c.end_snapshot IS NULL
+    WHERE k.parent_id = ANY (ARRAY(SELECT catalog_id FROM page)) GROUP BY 1
 )
 SELECT p.catalog_name AS name, p.parent_snapshot AS forked_at_snapshot, coalesce(p.created_at, s.snapshot_time) AS created_at, p.expires_at,
        u.own_files, u.own_bytes::bigint AS own_bytes, u.shared_files, u.shared_bytes::bigint AS shared_bytes,
-       (SELECT count(*) FROM lakefork.fork k JOIN public.ducklake_catalog c ON c.catalog_id = k.catalog_id AND c.end_snapshot IS NULL
-        WHERE k.parent_id = p.catalog_id) AS forks
+       coalesce(b.forks, 0) AS forks
 FROM page p
+LEFT JOIN below b ON b.parent_id = p.catalog_id
 JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (catalog_id)
 LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
 ORDER BY p.catalog_name;
