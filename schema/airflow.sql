@@ -7,10 +7,10 @@
 -- An attempt that Airflow has not heard of for longer than it waits itself has failed, even while no scheduler is there to say so.
 CREATE OR REPLACE FUNCTION lakefork.airflow_status(p_trace text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN t.try_number > split_part(p_trace, '/', 4)::integer OR t.state = 'up_for_retry'
+    SELECT CASE WHEN t.try_number > lakefork.attempt_of(p_trace) OR t.state = 'up_for_retry'
                 THEN coalesce((SELECT CASE h.state WHEN 'success' THEN 'completed' ELSE 'failed' END FROM airflow.task_instance_history h
                                WHERE h.dag_id = t.dag_id AND h.task_id = t.task_id AND h.run_id = t.run_id AND h.map_index = t.map_index
-                                 AND h.try_number = split_part(p_trace, '/', 4)::integer), 'failed')
+                                 AND h.try_number = lakefork.attempt_of(p_trace)), 'failed')
                 WHEN t.state = 'success' THEN 'completed'
                 WHEN t.state IN ('running', 'restarting', 'deferred') AND coalesce(t.last_heartbeat_at, now()) >= now() - interval '6 minutes' THEN 'running'
                 ELSE 'failed' END

@@ -1,6 +1,10 @@
 -- What Airflow knows of jobs, as long as nobody said where its tables are: nothing. schema/airflow.sql replaces these.
 
--- How an attempt is doing (running, completed, failed); NULL: not known there. p_trace: DAG/run/task/try
+-- The number of an attempt, by its trace: DAG/run/task/try.
+CREATE FUNCTION lakefork.attempt_of(p_trace text) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(substring(p_trace FROM '^[^/]+/[^/]+/[^/]+/([0-9]{1,9})$')::integer, 1) $$;
+
+-- How an attempt is doing (running, completed, failed); NULL: not known there.
 CREATE FUNCTION lakefork.airflow_status(p_trace text) RETURNS text LANGUAGE sql STABLE AS 'SELECT NULL::text';
 
 -- Attempts of tasks that run jobs, of which the job itself reported nothing (yet).

@@ -8,11 +8,6 @@ LANGUAGE sql IMMUTABLE AS $$
                                        split_part(p_trace, '/', 3), split_part(p_trace, '/', 4)) END
 $$;
 
-CREATE FUNCTION lakefork.retries_of(p_trace text) RETURNS integer
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN p_trace LIKE 'cli/%' THEN 0 ELSE greatest(coalesce(nullif(split_part(p_trace, '/', 4), '')::integer, 1) - 1, 0) END
-$$;
-
 CREATE FUNCTION lakefork.parameter_list(p_params jsonb) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$ SELECT ARRAY(SELECT k || '=' || v FROM jsonb_each_text(p_params) AS e (k, v) WHERE v IS NOT NULL) $$;
 

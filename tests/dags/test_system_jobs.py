@@ -140,6 +140,12 @@ def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
     assert len(jobs(linked)) == 4
 
 
+def test_a_trace_of_another_form_does_no_harm(linked: Connection) -> None:
+    for trace in ("odd", "a/b", "a/b/c/d", "a/b/c/d/e/99999999999999"):
+        start_job(linked, JobRun(trace, "flush", trace, trace, "node"), {})
+    assert {row[1:] for row in jobs(linked)} == {(0, "running")}
+
+
 def test_a_second_driver_of_the_same_attempt_takes_its_row_over(linked: Connection) -> None:
     report(linked, "twice")
     start_job(linked, JobRun("other", "flush", "twice", "flush/twice/flush/1", "node-2"), {})
@@ -196,7 +202,7 @@ def test_ten_thousand_runs_are_read_in_milliseconds(linked: Connection) -> None:
         "SELECT status, count(*) FROM system.jobs GROUP BY 1",
         "SELECT * FROM system.jobs WHERE start_time > now() - interval '1 hour'",
     ):
-        assert median_ms(linked, query) < 50, query  # 2 to 6 where nothing else runs
+        assert median_ms(linked, query) < 100, query  # 2 to 6 where nothing else runs
 
 
 def median_ms(connection: Connection, query: str) -> float:
