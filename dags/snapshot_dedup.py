@@ -19,14 +19,14 @@ should; run `catalog_fsck`.
 from airflow.sdk import dag, task
 
 from lakefork.orchestration.dedup import dedup_schedule, is_dedup_due
-from lakefork.orchestration.defaults import dag_defaults
+from lakefork.orchestration.defaults import LOOKS_FOR, dag_defaults
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import SnapshotDedupParams
 
 
 @dag(**dag_defaults(SnapshotDedupParams, __doc__, schedule=dedup_schedule(), tags=("upkeep",)))
 def snapshot_dedup() -> None:
-    @task.short_circuit
+    @task.short_circuit(execution_timeout=LOOKS_FOR)
     def due(dag_run: object) -> bool:
         return is_dedup_due(dag_run)
 

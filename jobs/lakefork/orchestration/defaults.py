@@ -9,6 +9,9 @@ from lakefork.orchestration.params import trigger_form
 from lakefork.params import JobParams
 
 
+LOOKS_FOR = timedelta(minutes=10)  # how long a task that only looks whether there is work may take
+
+
 def at(cron: str) -> CronTriggerTimetable:
     """The first run is the next one of the schedule; by default Airflow makes up for one that was just missed."""
     return CronTriggerTimetable(cron, timezone="UTC", run_immediately=timedelta(0))
@@ -32,7 +35,6 @@ def dag_defaults(
         "render_template_as_native_obj": False,
         "default_args": {
             "owner": "lakefork",
-            "execution_timeout": timedelta(minutes=10),  # jobs have more
             "retries": 1,  # safe: a job that is done again finds what it committed
             "retry_delay": timedelta(minutes=1),
             "retry_exponential_backoff": True,
