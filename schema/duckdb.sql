@@ -330,8 +330,10 @@ CREATE TABLE lakefork.expired_snapshots (
 
 -- Who may work on something exclusively, until when. The token grows with each holder.
 CREATE TABLE lakefork.retained_from (
-    catalog_id  BIGINT PRIMARY KEY,
-    snapshot_id BIGINT NOT NULL
+    catalog_id  BIGINT NOT NULL,
+    table_id    BIGINT NOT NULL DEFAULT 0,
+    snapshot_id BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, table_id)
 );
 
 CREATE TABLE lakefork.snapshot_tag (
@@ -522,6 +524,64 @@ CREATE TABLE lakefork.flush_audit (
 );
 
 -- What each run of a job reports of itself.
+CREATE TABLE lakefork.plan (
+    plan_id    VARCHAR PRIMARY KEY,
+    job        VARCHAR NOT NULL,
+    run_id     VARCHAR NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    params     JSON NOT NULL,
+    digest     VARCHAR,
+    begun_at   TIMESTAMPTZ,
+    done_at    TIMESTAMPTZ
+);
+
+CREATE TABLE lakefork.gc_item (
+    plan_id       VARCHAR NOT NULL,
+    catalog_id    BIGINT NOT NULL,
+    table_id      BIGINT NOT NULL,
+    floor         BIGINT NOT NULL,
+    is_whole      BOOLEAN NOT NULL,
+    lowest_floor  BIGINT NOT NULL,
+    highest_floor BIGINT NOT NULL,
+    birth         BIGINT,
+    snapshots     BIGINT,
+    files         BIGINT,
+    bytes         BIGINT,
+    freed_files   BIGINT,
+    freed_bytes   BIGINT,
+    PRIMARY KEY (plan_id, catalog_id, table_id)
+);
+
+CREATE TABLE lakefork.scheduled_file (
+    catalog_id      BIGINT NOT NULL,
+    data_file_id    BIGINT NOT NULL,
+    file_size_bytes BIGINT,
+    last_catalog    VARCHAR,
+    last_table_id   BIGINT,
+    last_snapshot   BIGINT,
+    reason          VARCHAR NOT NULL,
+    plan_id         VARCHAR,
+    PRIMARY KEY (catalog_id, data_file_id)
+);
+
+CREATE TABLE lakefork.deletion (
+    deletion_id   BIGINT PRIMARY KEY,
+    run_id        VARCHAR NOT NULL,
+    job_id        VARCHAR NOT NULL,
+    plan_id       VARCHAR,
+    file_id       BIGINT,
+    path          VARCHAR NOT NULL,
+    size_bytes    BIGINT,
+    last_catalog  VARCHAR,
+    last_snapshot BIGINT,
+    reason        VARCHAR NOT NULL,
+    decided_at    TIMESTAMPTZ NOT NULL,
+    removed_at    TIMESTAMPTZ,
+    outcome       VARCHAR,
+    trash_path    VARCHAR,
+    restored_at   TIMESTAMPTZ
+);
+
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,

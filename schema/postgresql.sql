@@ -211,6 +211,7 @@ CREATE TABLE public.ducklake_data_file (
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
 -- Who else, in any catalog, refers to this file?
+CREATE INDEX data_file_ended ON public.ducklake_data_file (catalog_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
 
 CREATE TABLE public.ducklake_delete_file (
@@ -350,6 +351,7 @@ CREATE TABLE public.ducklake_files_scheduled_for_deletion (
     schedule_start   TIMESTAMPTZ,
     PRIMARY KEY (catalog_id, data_file_id)
 );
+CREATE INDEX files_scheduled_start ON public.ducklake_files_scheduled_for_deletion (schedule_start);
 
 -- What the functions need ------------------------------------------------------------------------
 
@@ -388,10 +390,12 @@ CREATE TABLE lakefork.expired_snapshots (
     CHECK (first_snapshot <= last_snapshot)
 );
 
--- The first snapshot that a catalog still has; older ones it gave up.
+-- The first snapshot that a catalog still has, or a table with a retention of its own; older ones were given up.
 CREATE TABLE lakefork.retained_from (
-    catalog_id  BIGINT PRIMARY KEY,
-    snapshot_id BIGINT NOT NULL
+    catalog_id  BIGINT NOT NULL,
+    table_id    BIGINT NOT NULL DEFAULT 0,   -- 0: the catalog
+    snapshot_id BIGINT NOT NULL,
+    PRIMARY KEY (catalog_id, table_id)
 );
 
 -- Snapshots that a catalog keeps for ever, by name.
@@ -603,6 +607,70 @@ CREATE TABLE lakefork.flush_audit (
 CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, audited_at);
 CREATE INDEX flush_audit_time ON lakefork.flush_audit (audited_at);
 
+-- What a run of retention_gc or file_cleanup decided to do.
+CREATE TABLE lakefork.plan (
+    plan_id    VARCHAR PRIMARY KEY,
+    job        VARCHAR NOT NULL,
+    run_id     VARCHAR NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    params     JSONB NOT NULL,
+    digest     VARCHAR,                    -- of what it was decided by
+    begun_at   TIMESTAMPTZ,
+    done_at    TIMESTAMPTZ
+);
+
+-- What a plan of retention_gc takes from catalogs.
+CREATE TABLE lakefork.gc_item (
+    plan_id       VARCHAR NOT NULL,
+    catalog_id    BIGINT NOT NULL,
+    table_id      BIGINT NOT NULL,         -- 0: the catalog; others: tables with a retention of their own
+    floor         BIGINT NOT NULL,         -- the first snapshot that is kept
+    is_whole      BOOLEAN NOT NULL,        -- the catalog was dropped, and nothing of it is kept
+    lowest_floor  BIGINT NOT NULL,         -- of all items of the catalog
+    highest_floor BIGINT NOT NULL,
+    birth         BIGINT,
+    snapshots     BIGINT,
+    files         BIGINT,
+    bytes         BIGINT,
+    freed_files   BIGINT,                  -- those that no other catalog keeps
+    freed_bytes   BIGINT,
+    PRIMARY KEY (plan_id, catalog_id, table_id)
+);
+
+-- Why files were scheduled for deletion.
+CREATE TABLE lakefork.scheduled_file (
+    catalog_id      BIGINT NOT NULL,
+    data_file_id    BIGINT NOT NULL,
+    file_size_bytes BIGINT,
+    last_catalog    VARCHAR,
+    last_table_id   BIGINT,
+    last_snapshot   BIGINT,                -- at which it ended there
+    reason          VARCHAR NOT NULL,
+    plan_id         VARCHAR,
+    PRIMARY KEY (catalog_id, data_file_id)
+);
+
+-- The ledger: every file that cleanup removed, written before it went.
+CREATE TABLE lakefork.deletion (
+    deletion_id   BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    run_id        VARCHAR NOT NULL,
+    job_id        VARCHAR NOT NULL,
+    plan_id       VARCHAR,
+    file_id       BIGINT,
+    path          VARCHAR NOT NULL,
+    size_bytes    BIGINT,
+    last_catalog  VARCHAR,
+    last_snapshot BIGINT,
+    reason        VARCHAR NOT NULL,
+    decided_at    TIMESTAMPTZ NOT NULL,
+    removed_at    TIMESTAMPTZ,
+    outcome       VARCHAR,
+    trash_path    VARCHAR,
+    restored_at   TIMESTAMPTZ
+);
+CREATE INDEX deletion_run ON lakefork.deletion (run_id);
+CREATE INDEX deletion_open ON lakefork.deletion (deletion_id) WHERE removed_at IS NULL;
+
 -- What each run of a job reports of itself.
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
@@ -643,6 +711,8 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/flush.sql
 \ir functions/manifests.sql
 \ir functions/dedup.sql
+\ir functions/retention.sql
+\ir functions/cleanup.sql
 \ir functions/fsck.sql
 \ir functions/airflow_absent.sql
 \ir functions/jobs.sql

@@ -4,7 +4,7 @@ import itertools
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark import SparkConf, SparkContext
 
+from cloned_lake import Cloned, Prototypes
 from flush_lake import FlushLake
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.schema import init_catalog
@@ -142,6 +143,24 @@ def flush_lake(
 ) -> FlushLake:
     """A lake whose flushes run in this process."""
     return FlushLake(lake, make_settings(), tmp_path / "expectations")
+
+
+@pytest.fixture(scope="session")
+def prototypes(
+    postgres: str,
+    template: str,
+    spark: SparkContext,
+    make_settings: Callable[..., Settings],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Prototypes:
+    return Prototypes(postgres, template, make_settings, tmp_path_factory)
+
+
+@pytest.fixture
+def cloned(prototypes: Prototypes, tmp_path: Path) -> Iterator[Cloned]:
+    """Copies of lakes that were filled once."""
+    with ExitStack() as stack:
+        yield lambda fill: stack.enter_context(prototypes.clone(fill, tmp_path))
 
 
 @pytest.fixture

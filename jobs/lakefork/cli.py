@@ -111,6 +111,23 @@ def _parser() -> argparse.ArgumentParser:
     drop.add_argument("--yes", action="store_true", help="do not ask before many are dropped")
     drop.set_defaults(run=_drop_catalog)
 
+    tag = commands.add_parser("tag", help="keep a snapshot of a catalog for ever, under a name")
+    tag.add_argument("catalog", metavar="CATALOG")
+    tag.add_argument("snapshot", type=int, metavar="SNAPSHOT")
+    tag.add_argument("name", metavar="NAME")
+    tag.set_defaults(run=_tag)
+
+    untag = commands.add_parser("untag", help="let a tagged snapshot go when its time is over")
+    untag.add_argument("catalog", metavar="CATALOG")
+    untag.add_argument("name", metavar="NAME")
+    untag.set_defaults(run=_untag)
+
+    retention = commands.add_parser("retention", help="how long a catalog keeps snapshots; without options: as all do")
+    retention.add_argument("catalog", metavar="CATALOG")
+    retention.add_argument("--for", dest="retain_for", metavar="T", help="those younger than 12h, 7d, … are kept")
+    retention.add_argument("--snapshots", type=int, metavar="N", help="the last N are kept")
+    retention.set_defaults(run=_retention)
+
     audits = commands.add_parser("audits", help="what the audits of flushes found, newest first")
     audits.add_argument("--run", dest="run_id", metavar="RUN_ID", help="only those of one run")
     audits.add_argument("--failed", action="store_true", help="only those that failed")
@@ -293,6 +310,42 @@ def _drop_catalog(arguments: argparse.Namespace) -> int:
         for dropped in drop_in_chunks(connection, [catalog.catalog_id for catalog in catalogs], getpass.getuser()):
             print(f"{dropped:,} of {len(catalogs):,} catalog(s) dropped")
     print("their rows stay readable at earlier snapshots until retention_gc; file_cleanup frees what nobody needs")
+    return 0
+
+
+def _tag(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.retention import tag_snapshot
+
+    with connect(_database()) as connection:
+        tag_snapshot(connection, arguments.catalog, arguments.snapshot, arguments.name, author=getpass.getuser())
+    print(f"snapshot {arguments.snapshot} of {arguments.catalog} is kept as {arguments.name}")
+    return 0
+
+
+def _untag(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.retention import untag_snapshot
+
+    with connect(_database()) as connection:
+        untag_snapshot(connection, arguments.catalog, arguments.name)
+    print(f"{arguments.catalog} has no tag {arguments.name} any more")
+    return 0
+
+
+def _retention(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.retention import set_retention
+    from lakefork.errors import InvalidInputError
+
+    snapshots, retain_for = arguments.snapshots, arguments.retain_for
+    if snapshots is not None and snapshots < 1:
+        raise InvalidInputError(f"--snapshots {snapshots}: at least the last one is kept")
+    with connect(_database()) as connection:
+        set_retention(connection, arguments.catalog, snapshots, retain_for)
+    kept = [f"snapshots younger than {retain_for}"] if retain_for else []
+    kept += [f"the last {snapshots:,}"] if snapshots else []
+    print(f"{arguments.catalog} keeps {' and '.join(kept) or 'what the settings say'}")
     return 0
 
 

@@ -125,6 +125,50 @@ class ForkProvisionParams(JobParams):
         """A name is given out once, whoever asks: runs need not wait for each other."""
 
 
+class RetentionGcParams(JobParams):
+    job = "retention_gc"
+
+    catalog: str | None = Field(None, pattern=CATALOG_NAME, description="This catalog only; empty: all of them.")
+    retain_snapshots: int | None = Field(
+        None, ge=1, description="Keep so many of the last snapshots of each catalog; empty: as the policies say."
+    )
+    retain_for: str | None = Field(
+        None, description="Keep snapshots younger than this, such as 12h or 7d; empty: as the policies say."
+    )
+    dry_run: bool = Field(False, description="Only make the plan and print it.")
+    require_approval: bool = Field(False, description="Show the plan here in Airflow, and wait for somebody to agree.")
+    plan_id: str | None = Field(None, description="Carry out this plan, and no other; it must still be true.")
+
+    @field_validator("retain_for")
+    @classmethod
+    def _is_duration(cls, text: str | None) -> str | None:
+        return _duration("retain_for", text)
+
+    def lease_name(self) -> str:
+        return self.job
+
+
+class FileCleanupParams(JobParams):
+    job = "file_cleanup"
+
+    catalog: str | None = Field(None, pattern=CATALOG_NAME, description="Files of this catalog only; empty: of all.")
+    older_than: str | None = Field(
+        None, description="Only what was given up longer ago than this; empty: as the setting cleanup.older_than says."
+    )
+    orphans: bool = Field(False, description="Also look through storage for files that no catalog knows.")
+    dry_run: bool = Field(False, description="Only make the plan and print it.")
+    require_approval: bool = Field(False, description="Show the plan here in Airflow, and wait for somebody to agree.")
+    plan_id: str | None = Field(None, description="Carry out this plan, and no other; it must still be true.")
+
+    @field_validator("older_than")
+    @classmethod
+    def _is_duration(cls, text: str | None) -> str | None:
+        return _duration("older_than", text)
+
+    def lease_name(self) -> str:
+        return self.job
+
+
 def _duration(name: str, text: str | None) -> str | None:
     try:
         if text is not None:
@@ -143,6 +187,8 @@ JOBS: dict[str, type[JobParams]] = {
         ManifestRebuildParams,
         ManifestEvictionParams,
         ForkProvisionParams,
+        RetentionGcParams,
+        FileCleanupParams,
     )
 }
 

@@ -4,12 +4,13 @@ import functools
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from lakefork.errors import SetupError
+from lakefork.durations import seconds_of
+from lakefork.errors import InvalidInputError, SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIG_FILE = PROJECT / "include" / "config" / "lakefork.toml"
@@ -60,6 +61,28 @@ class DedupSettings(Section):
     group_mb: int = Field(2_048, ge=1)
 
 
+def _duration(text: str) -> str:
+    seconds_of(text, "the setting")
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
+
+
+class RetentionSettings(Section):
+    retain_for: Duration = "7d"
+    retain_snapshots: int = Field(0, ge=0)
+    jobs_for: Duration = "30d"
+    audits_for: Duration = "90d"
+    commit_keys_for: Duration = "30d"
+
+
+class CleanupSettings(Section):
+    older_than: Duration = "24h"
+    trash: bool = False
+    trash_for: Duration = "7d"
+
+
 class ManifestCacheSettings(Section):
     ttl_seconds: int = Field(600, ge=1)
     eviction_interval_seconds: int = Field(300, ge=1)
@@ -102,6 +125,8 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     flush: FlushSettings = FlushSettings()
     dedup: DedupSettings = DedupSettings()
+    retention: RetentionSettings = RetentionSettings()
+    cleanup: CleanupSettings = CleanupSettings()
     manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
@@ -141,6 +166,8 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         raise SetupError("; ".join(_sentence(detail) for detail in error.errors())) from None
+    except InvalidInputError as error:
+        raise SetupError(str(error)) from None
     except ValueError as error:
         raise SetupError(f"the settings cannot be read ({CONFIG_FILE}): {error}") from error
 

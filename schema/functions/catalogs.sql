@@ -96,8 +96,9 @@ LANGUAGE sql STABLE AS $$ SELECT EXISTS (SELECT FROM public.ducklake_catalog c W
 CREATE FUNCTION lakefork.catalog_birth(p_catalog_id bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$ SELECT min(begin_snapshot) FROM public.ducklake_catalog WHERE catalog_id = p_catalog_id $$;
 
--- Refuses a snapshot that a catalog does not have: not made yet, from before its time, or given up and not tagged.
-CREATE FUNCTION lakefork.require_retained(p_catalog_id bigint, p_snapshot bigint) RETURNS void
+-- Refuses a snapshot that a catalog does not have: not made yet, from before its time, or given up and not tagged. Snapshots that only other catalogs
+-- gave up are as good as ever. p_all_tables: also those that keep less than the catalog does.
+CREATE FUNCTION lakefork.require_retained(p_catalog_id bigint, p_snapshot bigint, p_all_tables boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     birth bigint := lakefork.catalog_birth(p_catalog_id);
@@ -105,13 +106,20 @@ DECLARE
 BEGIN
     IF p_snapshot < birth THEN
         RAISE EXCEPTION 'there is no snapshot % of this catalog: its first one is %', p_snapshot, birth USING ERRCODE = 'LFN01';
-    ELSIF p_snapshot IS NOT NULL AND NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_snapshot) THEN
-        RAISE EXCEPTION 'there is no snapshot %, or it is not retained any more', p_snapshot USING ERRCODE = 'LFN01';
+    ELSIF p_snapshot > lakefork.newest_snapshot() THEN
+        RAISE EXCEPTION 'there is no snapshot % yet', p_snapshot USING ERRCODE = 'LFN01';
     END IF;
-    SELECT r.snapshot_id INTO first_kept FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id;
-    IF p_snapshot < first_kept
+    SELECT CASE WHEN p_all_tables THEN max(r.snapshot_id) ELSE min(r.snapshot_id) END INTO first_kept
+    FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id;
+    PERFORM lakefork.require_kept(p_catalog_id, p_snapshot, first_kept, 'this catalog');
+END $$;
+
+CREATE FUNCTION lakefork.require_kept(p_catalog_id bigint, p_snapshot bigint, p_first_kept bigint, p_what text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_snapshot < p_first_kept
        AND NOT EXISTS (SELECT FROM lakefork.snapshot_tag t WHERE t.catalog_id = p_catalog_id AND t.snapshot_id = p_snapshot) THEN
-        RAISE EXCEPTION 'snapshot % is not retained any more: this catalog keeps those from % on, and tagged ones', p_snapshot, first_kept
+        RAISE EXCEPTION 'snapshot % is not retained any more: % keeps those from % on, and tagged ones', p_snapshot, p_what, p_first_kept
             USING ERRCODE = 'LFN01';
     END IF;
 END $$;
@@ -122,10 +130,13 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found_id bigint;
 BEGIN
-    SELECT max(s.snapshot_id) INTO found_id FROM public.ducklake_snapshot s
-    WHERE CASE WHEN p_id IS NULL THEN s.snapshot_time <= p_time ELSE s.snapshot_id = p_id END;
-    IF found_id IS NULL THEN
-        RAISE EXCEPTION 'there is no snapshot %, or it is not retained any more', coalesce(p_id::text, 'at or before ' || p_time) USING ERRCODE = 'LFN01';
+    IF p_id IS NULL THEN
+        SELECT max(s.snapshot_id) INTO found_id FROM public.ducklake_snapshot s WHERE s.snapshot_time <= p_time;
+        IF found_id IS NULL THEN
+            RAISE EXCEPTION 'there is no snapshot at or before %, or it is not retained any more', p_time USING ERRCODE = 'LFN01';
+        END IF;
+    ELSE
+        found_id := CASE WHEN p_id BETWEEN -1 AND 9e18 THEN p_id ELSE 9e18 END;
     END IF;
     PERFORM lakefork.require_retained(p_catalog_id, found_id);
     RETURN found_id;

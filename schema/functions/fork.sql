@@ -221,7 +221,7 @@ BEGIN
     parent := lakefork.live_catalog_id(p_parent);
     paths := ARRAY(SELECT coalesce(path, lakefork.default_data_path(parent, name)) FROM unnest(p_names, p_data_paths) AS f (name, path));
     PERFORM lakefork.check_new_catalogs(p_names, paths);
-    PERFORM lakefork.require_retained(parent, p_as_of);
+    PERFORM lakefork.require_retained(parent, p_as_of, true);
     IF p_expires_after <= interval '0' THEN
         RAISE EXCEPTION 'a fork cannot expire after %: give a time that is not over yet', p_expires_after USING ERRCODE = 'LFV01';
     END IF;

@@ -1,5 +1,17 @@
 -- What readers and writers of rows need to know of tables.
 
+-- Tables may keep more or less than their catalog.
+CREATE FUNCTION lakefork.require_table_kept(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint, p_name text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    first_kept bigint;
+BEGIN
+    SELECT r.snapshot_id INTO first_kept FROM lakefork.retained_from r
+    WHERE r.catalog_id = p_catalog_id AND r.table_id IN (0, p_table_id) ORDER BY r.table_id DESC LIMIT 1;
+    PERFORM lakefork.require_kept(p_catalog_id, p_snapshot, first_kept, 'table ' || p_name);
+    RETURN true;
+END $$;
+
 -- The tables of these names, now or at a snapshot. definition_snapshot names the version of a table's definition,
 -- hot_snapshots those under which there may be hot rows: they belong to the present.
 -- plpgsql, so that a connection plans it once.
@@ -36,6 +48,7 @@ BEGIN
              ON t.schema_id = s.schema_id AND lower(t.table_name COLLATE "C") = lower(n.table_name COLLATE "C")
         CROSS JOIN LATERAL (SELECT v.begin_snapshot FROM lakefork.visible_schema_versions(p_catalog_id, p_snapshot) v
                             WHERE v.table_id = t.table_id ORDER BY v.begin_snapshot DESC LIMIT 1) v
+        CROSS JOIN LATERAL lakefork.require_table_kept(p_catalog_id, t.table_id, p_snapshot, s.schema_name || '.' || t.table_name)
         ORDER BY n.place;
     END IF;
 END $$;

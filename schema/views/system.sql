@@ -93,3 +93,13 @@ CREATE VIEW system.manifest_cache AS
     JOIN public.ducklake_catalog c ON c.catalog_id = m.catalog_id AND c.end_snapshot IS NULL
     JOIN public.ducklake_table t ON t.catalog_id = m.catalog_id AND t.table_id = m.table_id AND t.end_snapshot IS NULL
     JOIN public.ducklake_schema n ON n.catalog_id = m.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL;
+
+-- The ledger of cleanup: which files went, when, why, and who had them last.
+CREATE VIEW system.deletions AS
+    SELECT d.deletion_id, d.run_id, d.plan_id, d.file_id, d.path, d.size_bytes, d.last_catalog, d.last_snapshot, d.reason, d.decided_at, d.removed_at,
+           d.outcome, d.trash_path, d.restored_at
+    FROM lakefork.deletion d;
+
+CREATE VIEW system.snapshot_tags AS
+    SELECT c.catalog_name, t.name, t.snapshot_id, t.tagged_at, t.tagged_by
+    FROM lakefork.snapshot_tag t JOIN lakefork.visible_catalog() c USING (catalog_id);

@@ -20,7 +20,7 @@ from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import JOBS, parse_params
 
 ROOT = Path(__file__).parents[2]
-RUNS_AT_ONCE = {"flush": 4, "fork_provision": 16}  # they share the tables by leases, and the names by their uniqueness
+RUNS_AT_ONCE = {"flush": 4, "fork_provision": 16}  # they share tables by leases, and names by the catalog
 BY_HAND = {"fork_provision"}
 
 
@@ -132,3 +132,15 @@ def test_a_task_links_to_what_it_is_about(params: dict[str, str], address: str) 
 )  # fmt: skip
 def test_eviction_runs_at_its_interval(seconds: int, cron: str) -> None:
     assert cron_of(seconds) == cron
+
+
+@pytest.mark.parametrize("dag_id", ["retention_gc", "file_cleanup"])
+def test_a_person_can_be_asked_first(bag: DagBag, dag_id: str) -> None:
+    """The plan is shown, and what is carried out afterwards is that plan."""
+    tasks = bag.dags[dag_id].task_dict
+    assert tasks["choose"].downstream_task_ids == {dag_id, "plan"}
+    assert tasks["plan"].downstream_task_ids == {"approve"}
+    assert tasks["approve"].downstream_task_ids == {"carry_out"}
+    assert "xcom_pull(task_ids='plan')['plan']" in tasks["approve"].body
+    assert "plan_id" in tasks["carry_out"].application_args[-1]
+    assert "dry_run=True" in tasks["plan"].application_args[-1]

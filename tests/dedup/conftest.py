@@ -1,19 +1,12 @@
-"""The lake that flushes are tested with, after several of them."""
+"""The lake that dedup is tested with, after several flushes."""
 
 import pytest
 
-from flush_lake import Filled, FlushLake
+from cloned_lake import Cloned, three_flushes
+from flush_lake import Filled
 
 
 @pytest.fixture
-def flushed(flush_lake: FlushLake) -> Filled:
+def flushed(cloned: Cloned) -> Filled:
     """Three batches of each owner; rows were updated and deleted in between."""
-    flush_lake.lake.run(
-        "CREATE NAMESPACE app; CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY, v TEXT NOT NULL); "
-        "CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT)"
-    )
-    filled = Filled(flush_lake)
-    for round_number in range(3):
-        filled.write(round_number)
-        flush_lake.flush()
-    return filled
+    return Filled(cloned(three_flushes))

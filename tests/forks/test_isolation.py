@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from flush_lake import Filled, FlushLake
+from cloned_lake import Cloned, two_flushes_and_more
+from flush_lake import Filled
 from fork_lake import fork, no_findings, sql, upkeep
 from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
@@ -67,23 +68,9 @@ def test_a_change_on_one_side_is_not_seen_on_the_other(filled: Filled) -> None:
 
 
 @pytest.fixture
-def filled(flush_lake: FlushLake) -> Filled:
-    filled = Filled(flush_lake)
-    _fill(filled)
-    return filled
-
-
-def _fill(filled: Filled) -> None:
+def filled(cloned: Cloned) -> Filled:
     """Two batches of each owner, and rows that are not flushed."""
-    lake = filled.flush_lake
-    lake.lake.run(
-        "CREATE NAMESPACE app; CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY, v TEXT NOT NULL); "
-        "CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT)"
-    )
-    for round_number in range(3):
-        filled.write(round_number)
-        if round_number < 2:
-            lake.flush()
+    return Filled(cloned(two_flushes_and_more))
 
 
 def test_flushed_rows_are_not_copied_and_waiting_ones_are(filled: Filled) -> None:

@@ -48,5 +48,5 @@ def test_every_field_has_a_description_and_a_lease_can_be_named(params) -> None:
         assert field.description and field.description.endswith("."), name
     optional = all(not field.is_required() for field in params.model_fields.values())
     if optional and (lease := params().lease_name()):  # those without take leases of their tables
-        assert lease.startswith(f"{params.job}/")
+        assert f"{lease}/".startswith(f"{params.job}/")
     assert json.dumps(params.model_json_schema())

@@ -297,3 +297,42 @@ FROM shown s
 JOIN system.catalogs c USING (catalog_id)
 JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM shown)) u USING (catalog_id)
 ORDER BY s.way;
+
+-- gc_items: what a plan takes from each catalog
+SELECT i.catalog_id, (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = i.catalog_id) AS catalog_name,
+       i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
+FROM lakefork.gc_item i WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
+
+-- unfinished_plans: plans of retention_gc that were begun and not carried out to their end
+SELECT plan_id FROM lakefork.plan WHERE job = 'retention_gc' AND begun_at IS NOT NULL AND done_at IS NULL ORDER BY created_at;
+
+-- untag_snapshot: a snapshot is not kept for ever any more
+DELETE FROM lakefork.snapshot_tag t
+WHERE t.name = %(name)s AND t.catalog_id IN (SELECT c.catalog_id FROM public.ducklake_catalog c WHERE c.catalog_name = %(catalog)s)
+RETURNING t.snapshot_id;
+
+-- open_deletions: entries of the ledger whose files may still be there
+SELECT deletion_id, path FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
+
+-- count_to_clean: scheduled files by the catalog that had them last
+SELECT coalesce(e.last_catalog, '?') AS catalog_name, coalesce(e.reason, 'it was scheduled') AS reason, count(*) AS files,
+       coalesce(sum(e.file_size_bytes), 0)::bigint AS bytes
+FROM public.ducklake_files_scheduled_for_deletion s
+LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
+WHERE s.schedule_start <= %(scheduled_until)s AND (%(catalog)s::text IS NULL OR e.last_catalog = %(catalog)s)
+GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- save_cleanup_plan: what a run of file_cleanup decided to do
+INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, digest)
+VALUES (%(plan_id)s, 'file_cleanup', %(run_id)s, clock_timestamp(), %(params)s, %(digest)s);
+
+-- cleanup_plan: the same, looked up
+SELECT plan_id, created_at, params, digest FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'file_cleanup';
+
+-- trashed_files: what a run moved to the trash
+SELECT deletion_id, path, trash_path FROM lakefork.deletion
+WHERE run_id = %(run_id)s AND outcome = 'trashed' AND restored_at IS NULL ORDER BY deletion_id;
+
+-- old_trash: what has been in the trash for long enough
+SELECT deletion_id, trash_path FROM lakefork.deletion
+WHERE outcome = 'trashed' AND restored_at IS NULL AND removed_at <= now() - %(older_than)s::interval ORDER BY deletion_id LIMIT %(limit)s;

@@ -8,7 +8,6 @@ from airflow.sdk import CronTriggerTimetable
 from lakefork.orchestration.params import trigger_form
 from lakefork.params import JobParams
 
-
 LOOKS_FOR = timedelta(minutes=10)  # how long a task that only looks whether there is work may take
 
 

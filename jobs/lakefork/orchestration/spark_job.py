@@ -19,19 +19,19 @@ NICE = 10  # on a machine that Spark shares with Airflow and Postgres, upkeep wa
 
 
 class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
-    """Runs jobs/<job>.py with the run's params; returns the result that the job reported."""
+    """Runs jobs/<job>.py with the run's params, or others; returns the result that the job reported."""
 
     env_vars: dict[str, str]
     operator_extra_links = (LakeLink(), AuditsLink())
 
-    def __init__(self, *, job: str, **arguments: Any) -> None:
+    def __init__(self, *, job: str, job_params: str = "{{ params | tojson }}", **arguments: Any) -> None:
         super().__init__(
             application=str(JOBS_DIR / f"{job}.py"),
             name=f"{job} {{{{ run_id }}}}",
             conn_id=SPARK_CONNECTION,
             pool=SPARK_POOL,
             conf=dict(CONF),
-            application_args=["--run-id", "{{ run_id }}", "--params", "{{ params | tojson }}"],
+            application_args=["--run-id", "{{ run_id }}", "--params", job_params],
             env_vars={"LAKEFORK_TRACE": "{{ dag.dag_id }}/{{ run_id }}/{{ task.task_id }}/{{ ti.try_number }}"},
             **{"execution_timeout": timedelta(hours=6), **arguments},
         )

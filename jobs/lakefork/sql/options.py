@@ -147,6 +147,8 @@ def renamed_in_options(tags: Mapping[str, str], name: str, new_name: str | None)
 COLUMN_OPTIONS = ("bloom_filters", "no_bloom_filters")
 _TABLE_OPTIONS = {
     "deleted_retention": _retention,
+    "retain_for": _duration,
+    "retain_snapshots": _count,
     "bloom_filters": _names,
     "no_bloom_filters": _names,
     "bloom_filter_fpp": _probability,

@@ -1,0 +1,31 @@
+"""
+### file_cleanup: files that no catalog needs are removed
+
+Takes the files that `retention_gc` scheduled, some thousand at a time. For each batch it keeps forks and commits out
+for a moment, looks for every file in all catalogs once more, and writes down in `system.deletions` what it is about to
+remove; then it removes the files. A file that somebody came to need is taken off the list. In doubt nothing is removed.
+
+**When:** every night, after retention_gc.
+
+**Params:** `older_than`: only files that were given up longer ago than this (a query that was planned before may still
+open them). `orphans` also looks through storage for files that no catalog knows. `dry_run` only prints the plan;
+`require_approval` shows it here, under *Required Actions*, and waits for somebody to agree. `plan_id` carries out an
+earlier plan.
+
+**When it fails:** what was written down and not removed is removed by the next run. *Could not be removed*: look at the
+storage's permissions. *Is missing or empty*: is the right volume mounted? *Has changed since*: make a new plan.
+"""
+
+from airflow.sdk import dag
+
+from lakefork.orchestration.approval import job_with_approval
+from lakefork.orchestration.defaults import at, dag_defaults
+from lakefork.params import FileCleanupParams
+
+
+@dag(**dag_defaults(FileCleanupParams, __doc__, schedule=at("30 3 * * *")))
+def file_cleanup() -> None:
+    job_with_approval("file_cleanup")
+
+
+file_cleanup()

@@ -1,0 +1,141 @@
+"""Retention: what is known of snapshots, plans of what is given up, and carrying them out in bounded transactions."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from lakefork.catalog.catalogs import find_catalog
+from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.durations import seconds_of
+from lakefork.errors import NotFoundError
+from lakefork.maintenance.retention import GcItem, RetentionFacts
+from lakefork.queries import load
+
+_SQL = load(__package__)
+
+
+def retention_facts(
+    connection: Connection,
+    catalog: str | None,
+    *,
+    asked: tuple[int | None, datetime.timedelta | None],
+    default: tuple[int | None, datetime.timedelta | None],
+) -> list[RetentionFacts]:
+    """Policies are pairs: how many snapshots, and for how long."""
+    rows = connection.execute(
+        "SELECT * FROM lakefork.retention_facts(%s, %s, %s, %s, %s)", (catalog, *asked, *default)
+    ).fetchall()
+    if catalog is not None and not rows:
+        raise NotFoundError(f"there is no catalog {catalog!r}, nor was there one that is still kept")
+    return [RetentionFacts(**row) for row in rows]
+
+
+def save_plan(
+    connection: Connection, plan_id: str, run_id: str, params: dict[str, Any], items: Sequence[GcItem]
+) -> None:
+    with domain_errors():
+        connection.execute(
+            "SELECT count(*) FROM lakefork.save_gc_plan(%s, %s, %s, %s)",
+            (plan_id, run_id, Jsonb(params), Jsonb([vars(item) for item in items])),
+        )
+
+
+def plan_items(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
+    """What a plan takes, one row per catalog."""
+    return connection.execute(_SQL["gc_items"], {"plan_id": plan_id}).fetchall()
+
+
+def unfinished_plans(connection: Connection) -> list[str]:
+    rows = connection.execute(_SQL["unfinished_plans"])
+    return [row["plan_id"] for row in rows]
+
+
+def begin_plan(connection: Connection, plan_id: str, job_id: str) -> None:
+    """Stops if the plan is not true any more; afterwards nobody reads what it takes."""
+    with domain_errors(), connection.transaction():
+        connection.execute("SELECT lakefork.require_gc_plan(%s)", (plan_id,))
+        connection.execute("SELECT lakefork.raise_floors(%s, %s)", (plan_id, job_id))
+
+
+def finish_plan(connection: Connection, plan_id: str) -> None:
+    connection.execute("UPDATE lakefork.plan SET done_at = clock_timestamp() WHERE plan_id = %s", (plan_id,))
+
+
+def remove_files(
+    connection: Connection, plan_id: str, job_id: str, catalog_ids: Sequence[int], limit: int
+) -> dict[str, int]:
+    """One transaction of them; files 0: there are none left."""
+    with domain_errors():
+        row = connection.execute(
+            "SELECT * FROM lakefork.remove_files(%s, %s, %s, %s)", (plan_id, job_id, list(catalog_ids), limit)
+        ).fetchone()
+    return {name: int(value) for name, value in (row or {}).items()}
+
+
+def remove_rest(
+    connection: Connection, kind: str, plan_id: str, job_id: str, catalog_ids: Sequence[int], limit: int
+) -> Iterator[int]:
+    """Hot rows or snapshots, a transaction at a time, until there are none left."""
+    function = {"hot rows": "remove_hot_rows", "snapshots": "remove_snapshots"}[kind]
+    while True:
+        with domain_errors():
+            row = connection.execute(
+                f"SELECT lakefork.{function}(%s, %s, %s, %s) AS removed",
+                (plan_id, job_id, list(catalog_ids), limit),
+            ).fetchone()
+        if row is None or not row["removed"]:
+            return
+        yield int(row["removed"])
+
+
+def remove_definitions(connection: Connection, plan_id: str, job_id: str, catalog_ids: Sequence[int]) -> int:
+    with domain_errors():
+        row = connection.execute(
+            "SELECT lakefork.remove_definitions(%s, %s, %s) AS removed", (plan_id, job_id, list(catalog_ids))
+        ).fetchone()
+    return int(row["removed"]) if row else 0
+
+
+def drop_unused_hot_tables(connection: Connection, job_id: str) -> int:
+    """Some at a time, since all commits wait meanwhile."""
+    dropped = 0
+    while True:
+        with domain_errors():
+            row = connection.execute("SELECT lakefork.drop_unused_hot_tables(%s) AS dropped", (job_id,)).fetchone()
+        if row is None or not row["dropped"]:
+            return dropped
+        dropped += int(row["dropped"])
+
+
+def set_retention(connection: Connection, catalog: str, snapshots: int | None, retain_for: str | None) -> None:
+    """A catalog's own policy; without either it is the general one again."""
+    catalog_id = find_catalog(connection, catalog).catalog_id
+    values = {
+        "retain_snapshots": None if snapshots is None else str(snapshots),
+        "retain_for": None if retain_for is None else f"{seconds_of(retain_for, 'retain_for')} seconds",
+    }
+    with connection.transaction():
+        for key, value in values.items():
+            connection.execute(
+                "DELETE FROM public.ducklake_metadata WHERE key = %s AND scope = 'catalog' AND scope_id = %s",
+                (key, catalog_id),
+            )
+            if value is not None:
+                connection.execute(
+                    "INSERT INTO public.ducklake_metadata (key, value, scope, scope_id) VALUES (%s, %s, 'catalog', %s)",
+                    (key, value, catalog_id),
+                )
+
+
+def tag_snapshot(connection: Connection, catalog: str, snapshot: int, name: str, *, author: str | None = None) -> None:
+    with domain_errors():
+        connection.execute("SELECT lakefork.tag_snapshot(%s, %s, %s, %s)", (catalog, snapshot, name, author))
+
+
+def untag_snapshot(connection: Connection, catalog: str, name: str) -> None:
+    """Of a dropped catalog too: its tags are what keeps it."""
+    row = connection.execute(_SQL["untag_snapshot"], {"catalog": catalog, "name": name}).fetchone()
+    if row is None:
+        raise NotFoundError(f"catalog {catalog!r} has no tag {name!r}; system.snapshot_tags lists them")

@@ -1,0 +1,242 @@
+"""file_cleanup: removes files that no catalog needs, batch by batch: looked up and written down first, removed then.
+
+Whoever is in doubt removes nothing: a look-up that fails or takes too long, a lost lease, a plan that is not true
+any more end the run. What was written down and not removed is removed by the next one.
+"""
+
+import datetime
+import hashlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from lakefork.catalog.cleanup import (
+    Taken,
+    cleanup_plan,
+    count_to_clean,
+    digest_of,
+    finish_deletions,
+    old_trash,
+    open_deletions,
+    require_same,
+    save_cleanup_plan,
+    take_for_deletion,
+    take_orphans,
+)
+from lakefork.durations import seconds_of
+from lakefork.errors import JobFailedError
+from lakefork.params import FileCleanupParams
+from lakefork.spark.job import JobContext
+from lakefork.spark.orphans import Orphan, find_orphans
+from lakefork.storage.removal import Removed, move_to_trash, remove_many
+
+FILES_AT_ONCE = 5_000
+FILES_PER_TASK = 500
+SHOWN = 50
+GONE = ("removed", "missing", "trashed")
+
+
+@dataclass
+class Done:
+    looked_at: int = 0
+    still_needed: int = 0
+    files_deleted: int = 0
+    files_missing: int = 0
+    orphans: int = 0
+    failed: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a run looks at: of which catalog, scheduled until when, and whether storage is searched for orphans."""
+
+    catalog: str | None
+    scheduled_until: datetime.datetime
+    orphans: bool
+
+
+def run_file_cleanup(context: JobContext, params: FileCleanupParams) -> dict[str, Any]:
+    scope, plan_id = _scope(context, params)
+    if params.dry_run:
+        return _plan(context, params, scope)
+    cleanup = _Cleanup(context, plan_id)
+    if plan_id is not None:
+        require_same(cleanup_plan(context.connection, plan_id), _digest(context, scope))
+    cleanup.finish_earlier()
+    cleanup.clean(scope)
+    if scope.orphans:
+        cleanup.clean_orphans(_orphans(context, scope))
+    cleanup.empty_trash()
+    return cleanup.result()
+
+
+def _scope(context: JobContext, params: FileCleanupParams) -> tuple[Scope, str | None]:
+    if params.plan_id is None:
+        age = seconds_of(params.older_than or context.settings.cleanup.older_than, "older_than")
+        until = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)
+        return Scope(params.catalog, until, params.orphans), None
+    planned = cleanup_plan(context.connection, params.plan_id)["params"]
+    until = datetime.datetime.fromisoformat(planned["scheduled_until"])
+    return Scope(planned["catalog"], until, planned["orphans"]), params.plan_id
+
+
+def _plan(context: JobContext, params: FileCleanupParams, scope: Scope) -> dict[str, Any]:
+    counts = count_to_clean(context.connection, scope.catalog, scope.scheduled_until)
+    orphans = list(_orphans(context, scope)) if scope.orphans else []
+    plan_id = f"cleanup_{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
+    kept = {"catalog": scope.catalog, "scheduled_until": scope.scheduled_until.isoformat(), "orphans": params.orphans}
+    save_cleanup_plan(context.connection, plan_id, context.run.run_id, kept, _digest(context, scope, orphans))
+    files, size = sum(row["files"] for row in counts), sum(row["bytes"] for row in counts)
+    orphan_bytes = sum(orphan.size_bytes for orphan in orphans)
+    lines = [f"plan {plan_id}: {files:,} scheduled file(s) ({size:,} bytes), {len(orphans):,} orphan(s)"]
+    lines += [
+        f"  {row['catalog_name']}: {row['files']:,} file(s), {row['bytes']:,} bytes: {row['reason']}" for row in counts
+    ]
+    lines += [f"  no catalog knows {orphan.path} ({orphan.size_bytes:,} bytes)" for orphan in orphans[:SHOWN]]
+    for line in lines:
+        context.progress(line)
+    return {
+        "plan_id": plan_id, "files_planned": files, "orphans": len(orphans), "bytes_planned": size + orphan_bytes,
+        "plan": "\n".join(lines),
+    }  # fmt: skip
+
+
+def _digest(context: JobContext, scope: Scope, orphans: Sequence[Orphan] | None = None) -> str:
+    digest = digest_of(context.connection, scope.catalog, scope.scheduled_until)
+    if not scope.orphans:
+        return digest
+    found = list(_orphans(context, scope)) if orphans is None else orphans
+    listed = "\n".join(sorted(orphan.path for orphan in found))
+    return hashlib.sha256(f"{digest}\n{listed}".encode()).hexdigest()
+
+
+def _orphans(context: JobContext, scope: Scope) -> Iterator[Orphan]:
+    age = datetime.datetime.now(datetime.UTC) - scope.scheduled_until
+    return find_orphans(context, scope.catalog, age)
+
+
+class _Cleanup:
+    def __init__(self, context: JobContext, plan_id: str | None) -> None:
+        self._context = context
+        self._run = (context.run.job_id, context.run.run_id, plan_id)
+        self._done = Done()
+        self._started = time.monotonic()
+
+    def finish_earlier(self) -> None:
+        """What a run before wrote down and was cut off before it removed."""
+        tried: set[int] = set()
+        while left := {
+            number: path
+            for number, path in open_deletions(self._context.connection, FILES_AT_ONCE + len(tried)).items()
+            if number not in tried
+        }:
+            self._context.progress(f"{len(left):,} file(s) that an earlier run did not come to remove")
+            self._remove(left)
+            tried |= left.keys()
+
+    def clean(self, scope: Scope) -> None:
+        context = self._context
+        while True:
+            context.check_leases()
+            taken = take_for_deletion(
+                context.connection, self._run, scope.catalog, scope.scheduled_until, FILES_AT_ONCE
+            )
+            if not taken.looked_at:
+                return
+            self._done.looked_at += taken.looked_at
+            self._done.still_needed += taken.still_needed
+            self._remove(taken.paths)
+            self._report()
+
+    def clean_orphans(self, orphans: Iterator[Orphan]) -> None:
+        while some := list(islice(orphans, FILES_AT_ONCE)):
+            self._context.check_leases()
+            taken: Taken = take_orphans(
+                self._context.connection, self._run, [one.path for one in some], [one.size_bytes for one in some]
+            )
+            self._done.orphans += len(taken.paths)
+            self._done.looked_at += taken.looked_at
+            self._done.still_needed += taken.still_needed
+            self._remove(taken.paths)
+            self._report()
+
+    def empty_trash(self) -> None:
+        age = datetime.timedelta(seconds=seconds_of(self._context.settings.cleanup.trash_for, "trash_for"))
+        while old := old_trash(self._context.connection, age, FILES_AT_ONCE):
+            self._context.check_leases()
+            outcomes = dict(zip(old, _remove_all(self._context, list(old.values()), trash=False), strict=True))
+            finish_deletions(
+                self._context.connection, [(number, one.outcome, None) for number, one in outcomes.items()]
+            )
+            if not any(one.outcome in GONE for one in outcomes.values()):
+                return
+
+    def _remove(self, paths: Mapping[int, str]) -> None:
+        if not paths:
+            return
+        context = self._context
+        context.check_leases()
+        removed = _remove_all(context, list(paths.values()), trash=context.settings.cleanup.trash)
+        outcomes = [(number, one.outcome, one.trash_path) for number, one in zip(paths, removed, strict=True)]
+        finish_deletions(context.connection, outcomes)
+        self._done.files_deleted += sum(one.outcome in ("removed", "trashed") for one in removed)
+        self._done.files_missing += sum(one.outcome == "missing" for one in removed)
+        for one in removed:
+            if one.outcome not in GONE:
+                self._done.failed += 1
+                self._done.problem = self._done.problem or f"{one.path}: {one.outcome}"
+
+    def _report(self) -> None:
+        done, seconds = self._done, max(time.monotonic() - self._started, 0.001)
+        self._context.progress(
+            f"{done.looked_at:,} file(s) looked at, {done.still_needed:,} still needed, "
+            f"{done.files_deleted:,} removed, {done.looked_at / seconds:,.0f}/s"
+        )
+
+    def result(self) -> dict[str, Any]:
+        done, context = self._done, self._context
+        row = context.connection.execute(
+            "SELECT coalesce(sum(size_bytes), 0)::bigint AS bytes FROM lakefork.deletion "
+            "WHERE run_id = %s AND outcome IN ('removed', 'trashed')",
+            (context.run.run_id,),
+        ).fetchone()
+        result = {
+            "files_looked_at": done.looked_at, "files_still_needed": done.still_needed,
+            "files_deleted": done.files_deleted, "files_missing": done.files_missing, "orphans": done.orphans,
+            "bytes_freed": row["bytes"] if row else 0, "files_failed": done.failed,
+        }  # fmt: skip
+        if done.problem:
+            raise JobFailedError(
+                f"{done.failed:,} file(s) could not be removed, the next run tries again; the first: {done.problem}",
+                result,
+            )
+        return result
+
+
+def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> list[Removed]:
+    """In the order of the paths. Few are removed here, many by Spark's tasks."""
+    storage = context.storage
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    roots = _roots(context) if trash else []
+
+    def remove(some: Sequence[str]) -> list[Removed]:
+        return move_to_trash(some, roots, today, storage) if trash else remove_many(some, storage)
+
+    if len(paths) <= FILES_PER_TASK:
+        return remove(paths)
+    from pyspark import SparkContext
+
+    tasks = [paths[start : start + FILES_PER_TASK] for start in range(0, len(paths), FILES_PER_TASK)]
+    spark = SparkContext.getOrCreate()
+    return [one for found in spark.parallelize(tasks, len(tasks)).map(remove).collect() for one in found]
+
+
+def _roots(context: JobContext) -> list[str]:
+    rows = context.connection.execute(
+        "SELECT value FROM public.ducklake_metadata WHERE key = 'data_path' AND scope = 'catalog'"
+    )
+    return [row["value"] for row in rows]

@@ -1,0 +1,92 @@
+-- Cleanup: files that no catalog needs any more. Nothing is removed on the word of one catalog, nor on that of a plan: each file is looked for in all
+-- catalogs once more, while no fork and no commit is under way, and what was found is written down before the file goes.
+
+CREATE FUNCTION lakefork.cleanup_lease() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'file_cleanup' $$;
+
+-- Keeps forks and commits out until the transaction ends. Whoever waits too long gives up, and nothing happens.
+CREATE FUNCTION lakefork.take_fence() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', '10s', true);
+    PERFORM pg_advisory_xact_lock(lakefork.fence_lock());
+END $$;
+
+-- Scheduled files that are old enough to be looked at. The time is for readers: who planned a query before a file was given up may still open it.
+CREATE FUNCTION lakefork.files_to_clean(p_catalog text, p_older_than interval)
+RETURNS TABLE (catalog_id bigint, data_file_id bigint, path varchar, schedule_start timestamptz, file_size_bytes bigint, last_catalog varchar)
+LANGUAGE sql STABLE AS $$
+    SELECT s.catalog_id, s.data_file_id, s.path, s.schedule_start, e.file_size_bytes, e.last_catalog
+    FROM public.ducklake_files_scheduled_for_deletion s
+    LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
+    WHERE s.schedule_start <= now() - p_older_than AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
+$$;
+
+-- What a run of cleanup would look at, as one word: the same files give the same.
+CREATE FUNCTION lakefork.cleanup_digest(p_catalog text, p_scheduled_until timestamptz) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT md5(coalesce(string_agg(f.catalog_id || ' ' || f.data_file_id || ' ' || f.path, ';' ORDER BY f.catalog_id, f.data_file_id), ''))
+    FROM lakefork.files_to_clean(p_catalog, now() - p_scheduled_until) f
+$$;
+
+-- Decides over up to p_limit scheduled files, the oldest first. Those that any catalog has in any version, or that a job is about to publish, are taken off
+-- the list; the others go into the ledger and are returned, to be removed once this is committed.
+CREATE FUNCTION lakefork.take_for_deletion(
+    p_job_id text, p_run_id text, p_plan_id text, p_catalog text, p_scheduled_until timestamptz, p_limit bigint,
+    OUT looked_at bigint, OUT still_needed bigint, OUT deletions bigint[], OUT paths text[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_job_id);
+    PERFORM lakefork.take_fence();
+    WITH listed AS MATERIALIZED (
+        SELECT s.catalog_id, s.data_file_id, s.path, e.file_size_bytes, e.last_catalog, e.last_snapshot, e.reason
+        FROM public.ducklake_files_scheduled_for_deletion s
+        LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
+        WHERE s.schedule_start <= p_scheduled_until AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
+        ORDER BY s.schedule_start, s.catalog_id, s.data_file_id LIMIT p_limit
+    ), judged AS MATERIALIZED (
+        SELECT l.*, EXISTS (SELECT FROM public.ducklake_data_file f WHERE f.data_file_id = l.data_file_id)
+                 OR EXISTS (SELECT FROM public.ducklake_delete_file f WHERE f.delete_file_id = l.data_file_id)
+                 OR EXISTS (SELECT FROM lakefork.staged_file f WHERE f.path = l.path) AS is_needed
+        FROM listed l
+    ), unscheduled AS (
+        DELETE FROM public.ducklake_files_scheduled_for_deletion s USING judged j WHERE s.catalog_id = j.catalog_id AND s.data_file_id = j.data_file_id
+    ), forgotten AS (
+        DELETE FROM lakefork.scheduled_file s USING judged j WHERE s.catalog_id = j.catalog_id AND s.data_file_id = j.data_file_id
+    ), recorded AS (
+        INSERT INTO lakefork.deletion (run_id, job_id, plan_id, file_id, path, size_bytes, last_catalog, last_snapshot, reason, decided_at)
+        SELECT p_run_id, p_job_id, p_plan_id, j.data_file_id, j.path, j.file_size_bytes, j.last_catalog, j.last_snapshot, coalesce(j.reason, 'it was scheduled'),
+               clock_timestamp()
+        FROM judged j WHERE NOT j.is_needed
+        RETURNING deletion_id, path
+    )
+    SELECT (SELECT count(*) FROM judged), (SELECT count(*) FROM judged j WHERE j.is_needed), array_agg(r.deletion_id ORDER BY r.deletion_id),
+           array_agg(r.path ORDER BY r.deletion_id)
+    INTO looked_at, still_needed, deletions, paths FROM recorded r;
+END $$;
+
+-- The same for files that were found in storage and that nothing refers to: they are looked for by path.
+CREATE FUNCTION lakefork.take_orphans(
+    p_job_id text, p_run_id text, p_plan_id text, p_paths text[], p_sizes bigint[], OUT deletions bigint[], OUT paths text[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_job_id);
+    PERFORM lakefork.take_fence();
+    WITH recorded AS (
+        INSERT INTO lakefork.deletion (run_id, job_id, plan_id, path, size_bytes, reason, decided_at)
+        SELECT p_run_id, p_job_id, p_plan_id, o.path, o.size, 'no catalog knows it', clock_timestamp()
+        FROM unnest(p_paths, p_sizes) AS o (path, size)
+        WHERE o.path NOT IN (SELECT k.path FROM lakefork.known_paths(p_paths) k (path))
+        RETURNING deletion_id, path
+    )
+    SELECT array_agg(r.deletion_id ORDER BY r.deletion_id), array_agg(r.path ORDER BY r.deletion_id) INTO deletions, paths FROM recorded r;
+END $$;
+
+-- What became of files that were taken for deletion.
+CREATE FUNCTION lakefork.finish_deletions(p_deletions bigint[], p_outcomes text[], p_trash_paths text[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lakefork.deletion d
+    SET outcome = o.outcome, trash_path = o.trash_path,
+        removed_at = CASE WHEN o.outcome IN ('removed', 'missing', 'trashed') THEN clock_timestamp() END
+    FROM unnest(p_deletions, p_outcomes, p_trash_paths) AS o (deletion_id, outcome, trash_path)
+    WHERE d.deletion_id = o.deletion_id
+$$;

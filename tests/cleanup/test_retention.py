@@ -1,0 +1,427 @@
+"""retention_gc: exactly what the policies give up goes, and nobody else loses anything."""
+
+import datetime
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from cleanup_lake import age_schedule, cleanup, execute, gc, gc_and_clean, on_disk, referenced, scheduled
+from cloned_lake import Cloned, three_flushes_and_a_dedup
+from flush_lake import Filled, FlushLake
+from fork_lake import fork, no_findings, upkeep
+from lakefork.catalog import retention
+from lakefork.catalog.catalogs import drop_catalog
+from lakefork.catalog.connection import connect
+from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
+from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
+from lakefork.settings import RetentionSettings
+from lakefork.spark import retention_gc
+from sql_lake import SqlLake
+
+
+@pytest.fixture
+def filled(cloned: Cloned) -> Filled:
+    """Three flushes and a dedup: files that only old snapshots need."""
+    return Filled(cloned(three_flushes_and_a_dedup))
+
+
+def newest(lake: FlushLake) -> int:
+    return int(lake.sql("SELECT max(snapshot_id) FROM ducklake_snapshot")[0][0])
+
+
+def at(lake: SqlLake, snapshot: int) -> list[tuple[Any, ...]]:
+    return lake.rows(f"SELECT * FROM app.ours AT (VERSION => {snapshot}) ORDER BY id")
+
+
+def root_of(lake: FlushLake) -> Path:
+    return Path(lake.lake.catalog.data_path).parent
+
+
+def test_old_snapshots_go_with_what_only_they_needed(filled: Filled) -> None:
+    lake = filled.flush_lake
+    expected, before = filled.rows(), newest(lake)
+    files = on_disk(root_of(lake))
+    plan = gc(lake, retain_snapshots=1, dry_run=True)
+    assert newest(lake) == before
+    assert on_disk(root_of(lake)) == files
+    assert scheduled(lake) == set()
+    result = gc(lake, retain_snapshots=1)
+    assert {name: result[name] for name in plan if name not in ("plan_id", "plan")} == {
+        name: plan[name] for name in plan if name not in ("plan_id", "plan")
+    }
+    assert result["files_scheduled"] == 9
+    assert on_disk(root_of(lake)) == files, "only cleanup removes files"
+    assert scheduled(lake) == files - referenced(lake)
+    assert filled.rows() == filled.in_files() == expected
+    assert no_findings(lake.lake)
+    age_schedule(lake)
+    cleaned = cleanup(lake)
+    assert (cleaned["files_deleted"], cleaned["files_still_needed"]) == (9, 0)
+    assert on_disk(root_of(lake)) == referenced(lake)
+    assert filled.rows() == filled.in_files() == expected
+    assert gc(lake, retain_snapshots=1)["files_released"] == 0
+
+
+def test_below_the_floor_nothing_is_read(filled: Filled) -> None:
+    lake = filled.flush_lake
+    last = newest(lake)
+    gc(lake, retain_snapshots=2)
+    assert len(at(lake.lake, last)) > 0
+    kept = lake.sql("SELECT snapshot_id FROM lakefork.retained_from")[0][0]
+    assert at(lake.lake, kept) != [] or True
+    with pytest.raises(
+        NotFoundError, match=f"snapshot {kept - 1} is not retained any more: this catalog keeps those from {kept} on"
+    ):
+        at(lake.lake, kept - 1)
+
+
+def test_by_number_by_time_and_both(filled: Filled) -> None:
+    lake = filled.flush_lake
+    commits = [
+        row[0] for row in lake.sql("SELECT snapshot_id FROM ducklake_snapshot_changes WHERE catalog_id > 0 ORDER BY 1")
+    ]
+    execute(
+        lake,
+        "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '10 days' WHERE snapshot_id < %s",
+        commits[-2],
+    )
+    assert gc(lake, retain_for="7d", dry_run=True)["catalogs"] == 1
+
+    def floor(**params: Any) -> int:
+        plan = gc(lake, dry_run=True, **params)
+        return int(
+            lake.sql("SELECT coalesce(max(floor), 0) FROM lakefork.gc_item WHERE plan_id = %s", plan["plan_id"])[0][0]
+        )
+
+    assert floor(retain_for="7d") == commits[-2]
+    assert floor(retain_for="30d") == 0 or floor(retain_for="30d") == commits[0]
+    assert floor(retain_snapshots=4) == commits[-4]
+    assert floor(retain_snapshots=4, retain_for="7d") == commits[-4], "what either keeps is kept"
+    assert floor(retain_snapshots=1, retain_for="7d") == commits[-2]
+
+
+def test_policies_of_settings_catalogs_and_tables(filled: Filled) -> None:
+    lake = filled.flush_lake
+    settings = lake.settings.model_copy(update={"retention": RetentionSettings(retain_for="7d", retain_snapshots=0)})
+    assert gc(lake, settings=settings, dry_run=True)["catalogs"] == 0, "nothing is a week old"
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    assert gc(lake, settings=settings, dry_run=True)["files_scheduled"] == 9
+    last = newest(lake)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '5 days')")
+    plan = gc(lake, settings=settings, dry_run=True)
+    assert plan["files_scheduled"] == 6, "the table keeps more than its catalog"
+    gc(lake, settings=settings)
+    assert len(at(lake.lake, last - 1)) > 0
+    with pytest.raises(NotFoundError, match=r"snapshot \d+ is not retained any more: table app.mine keeps those from"):
+        lake.lake.rows(f"SELECT * FROM app.mine AT (VERSION => {last - 1})", user="ada")
+    with pytest.raises(NotFoundError, match="not retained"):
+        fork(lake.lake, "x", as_of=last - 1)
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", None, None)
+    assert no_findings(lake.lake)
+
+
+def test_tagged_snapshots_are_kept(filled: Filled) -> None:
+    lake = filled.flush_lake
+    lake.lake.run("ALTER TABLE app.ours ADD COLUMN n INT")
+    commits = [
+        row[0] for row in lake.sql("SELECT snapshot_id FROM ducklake_snapshot_changes WHERE catalog_id > 0 ORDER BY 1")
+    ]
+    tagged = commits[-5]
+    expected = at(lake.lake, tagged)
+    assert expected
+    with connect(lake.lake.dsn) as connection:
+        tag_snapshot(connection, "main", tagged, "release")
+        with pytest.raises(AlreadyExistsError, match="catalog 'main' has a tag 'release' already"):
+            tag_snapshot(connection, "main", tagged, "release")
+        with pytest.raises(InvalidInputError, match="tag name"):
+            tag_snapshot(connection, "main", tagged, "a b")
+        with pytest.raises(NotFoundError):
+            tag_snapshot(connection, "main", 10**6, "future")
+    gc_and_clean(lake)
+    assert at(lake.lake, tagged) == expected
+    with pytest.raises(NotFoundError, match="not retained"):
+        at(lake.lake, tagged - 1)
+    assert fork(lake.lake, "of_tag", as_of=tagged).rows("SELECT * FROM app.ours ORDER BY id") == expected
+    with connect(lake.lake.dsn) as connection:
+        untag_snapshot(connection, "main", "release")
+        with pytest.raises(NotFoundError, match="has no tag 'release'"):
+            untag_snapshot(connection, "main", "release")
+        drop = SqlLake(lake.lake.engine, lake.lake.dsn, fork(lake.lake, "tmp").catalog)
+        drop_catalog(connection, drop.catalog)
+    lake.lake.run("INSERT INTO app.ours (id) VALUES (900)")
+    lake.flush()
+    gc_and_clean(lake)
+    assert no_findings(lake.lake)
+
+
+def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
+    """Scenarios 1 and 3: the fork keeps files that the parent gave up, also ended ones within its retention."""
+    lake = filled.flush_lake
+    with connect(lake.lake.dsn) as connection:
+        tag_snapshot(connection, "main", newest(lake) - 4, "early")
+    early = newest(lake) - 4
+    child = fork(lake.lake, "child", as_of=early)
+    of_child = upkeep(lake, child)
+    expected, birth = at(child, child.catalog.begin_snapshot), child.catalog.begin_snapshot
+    of_child.dedup(catalog="child")
+    with connect(lake.lake.dsn) as connection:
+        untag_snapshot(connection, "main", "early")
+    before = {path: Path(path).read_bytes() for path in on_disk(root_of(lake))}
+    gc_and_clean(lake, catalog="main")
+    assert at(child, birth) == expected, "the fork's ended files are retained"
+    for path in {
+        path
+        for (path,) in lake.sql(
+            "SELECT path FROM lakefork.file_reference WHERE catalog_id = %s", child.catalog.catalog_id
+        )
+    }:
+        assert Path(path).read_bytes() == before[path]
+    lake.lake.run("DROP TABLE app.ours; DROP TABLE app.mine")
+    gc_and_clean(lake, catalog="main")
+    assert at(child, birth) == child.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    gc_and_clean(lake)
+    assert child.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    assert on_disk(root_of(lake)) == referenced(lake)
+    assert no_findings(lake.lake)
+
+
+def test_dropped_catalogs_go_when_their_time_is_over(filled: Filled) -> None:
+    lake = filled.flush_lake
+    child = fork(lake.lake, "child")
+    child.run("INSERT INTO app.ours VALUES (77, 'own')")
+    upkeep(lake, child).flush(catalog="child")
+    child.run("INSERT INTO app.ours VALUES (78, 'hot')")
+    own = on_disk(Path(child.catalog.data_path))
+    assert own
+    with connect(lake.lake.dsn) as connection:
+        drop_catalog(connection, child.catalog)
+    gc(lake, retain_for="7d")
+    assert lake.sql("SELECT count(*) FROM ducklake_catalog WHERE catalog_id = %s", child.catalog.catalog_id) == [(1,)]
+    execute(lake, "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '8 days'")
+    result = gc(lake, retain_for="7d", catalog="child")
+    assert result["hot_rows_removed"] > 0
+    assert scheduled(lake) == own, "what it shared is the parent's"
+    for table in ("ducklake_catalog", "ducklake_schema", "ducklake_table", "ducklake_column", "ducklake_data_file", "ducklake_file_column_stats",
+                  "ducklake_tag", "ducklake_schema_versions", "lakefork.fork", "lakefork.hot_count", "lakefork.watermark", "ducklake_inlined_data_tables"):  # fmt: skip
+        assert lake.sql(f"SELECT count(*) FROM {table} WHERE catalog_id = %s", child.catalog.catalog_id) == [(0,)], (
+            table
+        )
+    age_schedule(lake)
+    cleanup(lake)
+    assert on_disk(Path(child.catalog.data_path)) == set()
+    assert filled.rows() == filled.in_files()
+    assert no_findings(lake.lake)
+    again = fork(lake.lake, "child")
+    assert again.rows("SELECT id FROM app.ours WHERE id >= 77") == []
+
+
+def test_forks_past_their_time_are_dropped(filled: Filled) -> None:
+    lake = filled.flush_lake
+    fork(lake.lake, "brief", expires_after=datetime.timedelta(hours=1))
+    fork(lake.lake, "long", expires_after=datetime.timedelta(days=1))
+    assert gc(lake)["forks_dropped"] == 0
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
+    assert gc(lake, dry_run=True).get("forks_dropped") is None
+    assert gc(lake)["forks_dropped"] == 1
+    assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("long",), ("main",)]
+
+
+def test_dropped_tables_take_their_hot_rows_along(filled: Filled) -> None:
+    lake = filled.flush_lake
+    lake.lake.run("CREATE SHARED TABLE app.gone (id BIGINT PRIMARY KEY); INSERT INTO app.gone VALUES (1), (2)")
+    child = fork(lake.lake, "child")
+    lake.lake.run("DROP TABLE app.gone")
+    (name,) = lake.sql("SELECT table_name FROM ducklake_inlined_data_tables ORDER BY table_id DESC LIMIT 1")[0]
+    gc(lake, retain_snapshots=1)
+    assert child.rows("SELECT id FROM app.gone ORDER BY id") == [(1,), (2,)], "the fork has its own"
+    assert lake.sql(f"SELECT count(*) FROM hot.{name} WHERE catalog_id = %s", lake.lake.catalog.catalog_id) == [(0,)]
+    child.run("DROP TABLE app.gone")
+    gc(lake, retain_snapshots=1)
+    assert lake.sql("SELECT to_regclass(%s)", f"hot.{name}") == [(None,)], "nobody has that hot table any more"
+    assert lake.sql(
+        "SELECT count(*) FROM lakefork.hot_count c WHERE NOT EXISTS (SELECT FROM ducklake_table t WHERE t.table_id = c.table_id)"
+    ) == [(0,)]
+    assert no_findings(lake.lake)
+
+
+def test_old_definitions_outlive_their_snapshots(filled: Filled) -> None:
+    """Hot rows under an old definition are read and flushed as before; ids of dropped columns are not used again."""
+    lake = filled.flush_lake
+    lake.lake.run("ALTER TABLE app.ours ADD COLUMN n INT DEFAULT 5; INSERT INTO app.ours VALUES (900, 'x', 6)")
+    lake.lake.run(
+        "ALTER TABLE app.ours DROP COLUMN n; ALTER TABLE app.ours ADD COLUMN l INT[] DEFAULT [1]; INSERT INTO app.ours VALUES (901, 'y', [2])"
+    )
+    expected = lake.lake.rows("SELECT * FROM app.ours ORDER BY id")
+    gc(lake, retain_snapshots=1)
+    lake.lake.engine._resources.lookup._definitions.clear()
+    assert lake.lake.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    child = fork(lake.lake, "child")
+    assert child.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    lake.flush()
+    assert (
+        lake.lake.rows("SELECT * FROM app.ours ORDER BY id")
+        == child.rows("SELECT * FROM app.ours ORDER BY id")
+        == expected
+    )
+    for one in (lake.lake, child):
+        one.run("ALTER TABLE app.ours ADD COLUMN again INT")
+        assert {row[0] for row in one.rows("SELECT again FROM app.ours")} == {None}
+    assert no_findings(lake.lake)
+
+
+def test_other_tenants_keep_their_time_travel(filled: Filled) -> None:
+    lake = filled.flush_lake
+    other = fork(lake.lake, "other")
+    for number in range(3):
+        other.run(f"INSERT INTO app.ours VALUES ({500 + number}, 'other')")
+        upkeep(lake, other).flush(catalog="other")
+        lake.lake.run(f"INSERT INTO app.ours VALUES ({500 + number}, 'main')")
+        lake.flush(catalog="main")
+    history = {number: at(other, number) for number in range(other.catalog.begin_snapshot, newest(lake) + 1)}
+    gc_and_clean(lake, catalog="main")
+    assert {number: at(other, number) for number in history} == history
+    assert no_findings(lake.lake)
+
+
+def test_an_approved_plan_is_carried_out_as_it_was(filled: Filled) -> None:
+    lake = filled.flush_lake
+    plan = gc(lake, retain_snapshots=1, dry_run=True)
+    filled.write(5)
+    lake.flush()
+    result = gc(lake, plan_id=plan["plan_id"])
+    assert result["files_scheduled"] == plan["files_scheduled"] == 9, "what came later is not part of it"
+    assert filled.rows() == filled.in_files()
+    with pytest.raises(NotFoundError, match="there is no plan 'nonsense' of retention_gc"):
+        gc(lake, plan_id="nonsense")
+
+
+@pytest.mark.parametrize("change", ["tag", "fork", "drop"])
+def test_a_plan_that_is_not_true_any_more_is_refused(filled: Filled, change: str) -> None:
+    lake = filled.flush_lake
+    early = newest(lake) - 4
+    plan = gc(lake, retain_snapshots=1, dry_run=True)
+    if change == "tag":
+        with connect(lake.lake.dsn) as connection:
+            tag_snapshot(connection, "main", early, "kept")
+    elif change == "fork":
+        fork(lake.lake, "child", as_of=early)
+    else:
+        with connect(lake.lake.dsn) as connection:
+            drop_catalog(connection, lake.lake.catalog)
+    before = lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id")
+    with pytest.raises(InvalidInputError, match=r"has changed since .*: make a new one"):
+        gc(lake, plan_id=plan["plan_id"])
+    assert lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id") == before
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "step", ["remove_files", "remove_rest", "remove_definitions", "drop_unused_hot_tables", "finish_plan"]
+)
+def test_a_run_that_was_cut_off_is_gone_on_with(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, late: bool
+) -> None:
+    lake = filled.flush_lake
+    expected = filled.rows()
+    real = getattr(retention, step)
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        if late:
+            list(real(*arguments, **named)) if step == "remove_rest" else real(*arguments, **named)
+        raise Crash(step)
+
+    monkeypatch.setattr(retention_gc, step, dying)
+    with pytest.raises(Crash):
+        gc(lake, retain_snapshots=1)
+    monkeypatch.undo()
+    assert filled.rows() == expected
+    gc(lake, retain_snapshots=1)
+    assert scheduled(lake) == on_disk(root_of(lake)) - referenced(lake)
+    assert len(scheduled(lake)) == 9
+    assert lake.sql("SELECT count(*) FROM lakefork.plan WHERE begun_at IS NOT NULL AND done_at IS NULL") == [(0,)]
+    age_schedule(lake)
+    assert cleanup(lake)["files_deleted"] == 9
+    assert filled.rows() == filled.in_files() == expected
+    assert no_findings(lake.lake)
+
+
+def test_a_run_that_lost_its_lease_changes_nothing_more(filled: Filled) -> None:
+    lake = filled.flush_lake
+    with lake.context(job="retention_gc") as context:
+        plan = gc(lake, retain_snapshots=1, dry_run=True)
+        with pytest.raises(LeaseLostError, match="lost its lease on retention_gc"):
+            retention.begin_plan(context.connection, plan["plan_id"], context.run.job_id)
+        with pytest.raises(LeaseLostError):
+            retention.remove_files(
+                context.connection, plan["plan_id"], context.run.job_id, [lake.lake.catalog.catalog_id], 10
+            )
+    assert scheduled(lake) == set()
+
+
+def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) -> None:
+    """Catalogs that share all files, each cleaned by a run of its own; the last one notices that it is."""
+    lake = filled.flush_lake
+    children = [fork(lake.lake, f"c{number}") for number in range(4)]
+    shared = set(lake.paths("app.mine") + lake.paths("app.ours"))
+    for one in (lake.lake, *children):
+        one.run("DROP TABLE app.mine; DROP TABLE app.ours")
+    failures: list[BaseException] = []
+
+    def run(name: str) -> None:
+        try:
+            with lake.context(job="retention_gc") as context:
+                plan_id = f"plan_{name}"
+                facts = retention.retention_facts(context.connection, name, asked=(1, None), default=(None, None))
+                items = retention_gc.plan_retention(facts, datetime.datetime.now(datetime.UTC))
+                retention.save_plan(context.connection, plan_id, "run", {}, items)
+                # the lease keeps others out; here it is handed on, batch by batch
+                for _ in range(8):
+                    with lock:
+                        context.leases.take(context.connection, "retention_gc")
+                        retention.remove_files(
+                            context.connection, plan_id, context.run.job_id, [item.catalog_id for item in items], 2
+                        )
+                        context.leases.release(context.connection)
+        except BaseException as error:
+            failures.append(error)
+
+    lock = threading.Lock()
+    threads = [threading.Thread(target=run, args=(one.catalog.name,)) for one in (lake.lake, *children)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert shared <= scheduled(lake)
+
+
+def test_what_ran_is_forgotten_after_a_time(filled: Filled) -> None:
+    lake = filled.flush_lake
+    execute(lake, "UPDATE lakefork.flush_audit SET audited_at = audited_at - interval '100 days'")
+    execute(lake, "UPDATE lakefork.commit_key SET committed_at = committed_at - interval '100 days'")
+    assert lake.sql("SELECT count(*) FROM lakefork.flush_audit")[0][0] > 0
+    assert gc(lake)["records_removed"] > 0
+    assert lake.sql("SELECT count(*) FROM lakefork.flush_audit") == [(0,)]
+    assert lake.sql("SELECT count(*) FROM lakefork.commit_key") == [(0,)]
+
+
+def test_the_guard_of_the_database(filled: Filled) -> None:
+    """Nothing of this can be done without the lease, whoever asks."""
+    lake = filled.flush_lake
+    with psycopg.connect(lake.lake.dsn, autocommit=True) as connection:
+        for call in (
+            "remove_files('p', 'nobody', '{1}', 10)",
+            "remove_snapshots('p', 'nobody', '{1}', 10)",
+            "remove_definitions('p', 'nobody', '{1}')",
+        ):
+            with pytest.raises(psycopg.Error, match="lost its lease"):
+                connection.execute(f"SELECT * FROM lakefork.{call}")
