@@ -13,6 +13,7 @@ from lakefork.catalog.connection import Connection
 from lakefork.catalog.forks import reclaimable
 from lakefork.overview import lake
 from lakefork.overview.forks import list_children
+from lakefork.overview.gc import list_deletions, read_gc
 from lakefork.overview.status import read_status
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
@@ -26,7 +27,7 @@ Text = Annotated[str | None, Query(max_length=300)]
 Name = Annotated[str, Query(min_length=1, max_length=300)]
 Span = Annotated[str, Query(pattern=f"^({'|'.join(lake.SPANS)})$")]
 Time = datetime.datetime | None
-SnapshotId = Annotated[int | None, Query(ge=0, lt=2**63)]
+PositiveId = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 
 @router.get("/me")
@@ -82,7 +83,7 @@ def tables(connection: Reading, catalog: Name, search: Text = None, after: Text 
 
 @router.get("/table")
 def table(
-    connection: Reading, catalog: Name, namespace: Name, table: Name, snapshot: SnapshotId = None, user: Text = None
+    connection: Reading, catalog: Name, namespace: Name, table: Name, snapshot: PositiveId = None, user: Text = None
 ) -> dict[str, Any]:
     policy = load_settings().flush
     return read_table(connection, catalog, namespace, table, policy, snapshot=snapshot, user=user)
@@ -96,6 +97,16 @@ def runs(connection: Reading, job: Text = None, status: Text = None, before: Tim
 @router.get("/audits")
 def audits(connection: Reading, run: Text = None, failed: bool = False, before: Time = None) -> lake.Page:
     return lake.list_audits(connection, run, before, failed_only=failed)
+
+
+@router.get("/gc")
+def gc(connection: Reading) -> dict[str, Any]:
+    return read_gc(connection)
+
+
+@router.get("/deletions")
+def deletions(connection: Reading, before: PositiveId = None) -> lake.Page:
+    return list_deletions(connection, before)
 
 
 @router.get("/flushed")

@@ -24,6 +24,7 @@ VIEWS = {
     "forks": ("forks", "own"),
     "runs": ("runs", "catalog_fsck"),
     "audits": ("audits", "passed"),
+    "gc": ("gc", "Nothing was removed yet"),
 }
 READY = "document.getElementById('view')?.getAttribute('aria-busy') === 'false'"
 
@@ -91,7 +92,7 @@ def test_what_makes_no_sense_is_refused_politely(stack: Stack, path: str) -> Non
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    name=st.sampled_from(["overview", "catalogs", "tables", "table", "forks", "reclaim", "runs", "audits", "flushed"]),
+    name=st.sampled_from(["overview", "catalogs", "tables", "table", "forks", "reclaim", "runs", "audits", "flushed", "gc", "deletions"]),
     query=st.dictionaries(
         st.sampled_from(["catalog", "namespace", "table", "search", "after", "before", "snapshot", "user", "span", "run", "failed", "parent", "status"]),
         st.one_of(st.text(max_size=20), st.sampled_from(["demo", "web", "views", "1", "-1", "2026-01-01T00:00:00Z", "%", "true"])),

@@ -6,12 +6,14 @@ import time
 import pytest
 
 from lake import rows_of
-from lakefork.catalog.catalogs import find_catalog
+from lakefork.catalog.catalogs import find_catalog, newest_snapshot
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.forks import drop_catalogs, fork_catalog
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
+from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
 from lakefork.overview.forks import list_children
+from lakefork.overview.gc import list_deletions, read_gc
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
 from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
@@ -165,3 +167,37 @@ def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
         assert [row["name"] for row in list_children(connection, "a").rows] == ["a1"]
         drop_catalogs(connection, [find_catalog(connection, "a").catalog_id])
         assert [row["name"] for row in list_children(connection, None).rows] == ["a1", name], "its parent is gone"
+
+
+def test_plans_pinned_snapshots_and_the_ledger(filled: SqlLake) -> None:
+    with connect(filled.dsn) as connection:
+        catalog_id, snapshot = filled.catalog.catalog_id, newest_snapshot(connection)
+        tag_snapshot(connection, filled.catalog.name, snapshot, "audit-2026")
+        connection.execute(
+            "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES ('p', 'retention_gc', 'r', now(), '{}')"
+        )
+        connection.execute(
+            "INSERT INTO lakefork.gc_item (plan_id, catalog_id, table_id, floor, is_whole, lowest_floor, highest_floor, snapshots, files, bytes, "
+            "freed_files, freed_bytes) SELECT 'p', %s, t, 1, false, 1, 1, 2, 3, 400, 1, 100 FROM generate_series(0, 1) t",
+            (catalog_id,),
+        )
+        connection.execute(
+            "INSERT INTO lakefork.deletion (run_id, job_id, path, size_bytes, reason, decided_at, removed_at, outcome) "
+            "SELECT 'r', 'j', '/lake/' || i, 100, 'why', now(), now(), 'removed' FROM generate_series(1, 3) i"
+        )
+        found = read_gc(connection)
+        (plan,) = found["plans"]
+        assert (plan["catalogs"], plan["files"], plan["freed_files"], plan["freed_bytes"]) == (1, 6, 2, 200)
+        assert [(row["name"], row["snapshot_id"]) for row in found["pinned"]] == [("audit-2026", snapshot)]
+        assert (found["totals"]["removed_files"], found["totals"]["removed_bytes"], found["totals"]["files"]) == (
+            3,
+            300,
+            0,
+        )
+        first = list_deletions(connection, limit=2)
+        assert [row["path"] for row in first.rows + list_deletions(connection, first.next).rows] == [
+            "/lake/3",
+            "/lake/2",
+            "/lake/1",
+        ]
+        assert "lakefork_freed_bytes 300" in read_metrics(connection, POLICY)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lakefork.catalog.connection import Connection
+from lakefork.overview.gc import read_cleanup_totals
 from lakefork.overview.lake import Row, last_runs, list_waiting, read_totals
 from lakefork.queries import load
 from lakefork.settings import FlushSettings
@@ -19,9 +20,7 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
     waiting = list_waiting(connection, policy, TABLES_NAMED)
     attempts = connection.execute(_SQL["job_counts"]).fetchall()
     runs = last_runs(connection)
-    lines = [
-        line for name, (help_text, key) in _GAUGES.items() for line in _gauge(name, help_text, [({}, totals[key])])
-    ]
+    lines = [*_gauges(_TOTALS, totals), *_gauges(_CLEANUP, read_cleanup_totals(connection))]
     lines += _gauge(
         "lakefork_oldest_hot_seconds", "How long the oldest row has waited for a flush", [({}, _oldest(waiting))]
     )
@@ -47,7 +46,7 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
     return "\n".join([*lines, ""])
 
 
-_GAUGES = {
+_TOTALS = {
     "lakefork_catalogs": ("Catalogs, forks included", "catalogs"),
     "lakefork_forks": ("Catalogs that were made from another one", "forks"),
     "lakefork_tables": ("Tables of all catalogs", "tables"),
@@ -59,6 +58,18 @@ _GAUGES = {
     "lakefork_manifests_pending": ("Manifests that do not show the last publish yet", "manifests_pending"),
     "lakefork_jobs_running": ("Jobs that run now", "running"),
 }
+
+
+_CLEANUP = {
+    "lakefork_files_to_remove": ("Files that no catalog needs and that wait for file_cleanup", "files"),
+    "lakefork_bytes_to_free": ("Their bytes", "bytes"),
+    "lakefork_removed_files": ("Files that file_cleanup removed, as the ledger has it", "removed_files"),
+    "lakefork_freed_bytes": ("Their bytes", "removed_bytes"),
+}
+
+
+def _gauges(described: dict[str, tuple[str, str]], found: Row) -> list[str]:
+    return [line for name, (about, key) in described.items() for line in _gauge(name, about, [({}, found[key])])]
 
 
 def _gauge(name: str, help_text: str, samples: Iterable[Sample]) -> list[str]:

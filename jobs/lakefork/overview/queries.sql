@@ -178,3 +178,25 @@ LEFT JOIN below b ON b.parent_id = p.catalog_id
 JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (catalog_id)
 LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
 ORDER BY p.catalog_name;
+
+-- plans: what runs of retention_gc and file_cleanup decided to do, the newest first
+SELECT p.plan_id, p.job, p.run_id, p.created_at, p.begun_at, p.done_at, i.catalogs, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
+FROM (SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s) p
+CROSS JOIN LATERAL (
+    SELECT count(DISTINCT g.catalog_id) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files, sum(g.bytes)::bigint AS bytes,
+           sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
+    FROM lakefork.gc_item g WHERE g.plan_id = p.plan_id) i
+ORDER BY p.created_at DESC;
+
+-- cleanup_totals: files that wait to be removed, and what was removed so far
+SELECT s.files, s.bytes, s.oldest_at, d.removed_files, d.removed_bytes
+FROM (SELECT count(*) AS files, coalesce(sum(s.file_size_bytes), 0)::bigint AS bytes, min(f.schedule_start) AS oldest_at
+      FROM public.ducklake_files_scheduled_for_deletion f LEFT JOIN lakefork.scheduled_file s USING (catalog_id, data_file_id)) s,
+     (SELECT count(*) AS removed_files, coalesce(sum(size_bytes), 0)::bigint AS removed_bytes FROM system.deletions WHERE outcome = 'removed') d;
+
+-- deletions: the ledger, the newest first
+SELECT deletion_id, run_id, path, size_bytes AS bytes, last_catalog, last_snapshot, reason, decided_at, removed_at, outcome, trash_path, restored_at
+FROM system.deletions WHERE %(before)s::bigint IS NULL OR deletion_id < %(before)s ORDER BY deletion_id DESC LIMIT %(limit)s;
+
+-- pinned: snapshots that are kept for ever
+SELECT catalog_name AS catalog, name, snapshot_id, tagged_at, tagged_by FROM system.snapshot_tags ORDER BY tagged_at DESC LIMIT %(limit)s;

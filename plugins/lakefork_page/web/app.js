@@ -1,11 +1,11 @@
-// Which view is shown: the part of the address after #. Keys: 1 to 5 for the views, / for the search.
+// Which view is shown: the part of the address after #. Keys: 1 to 6 for the views, / for the search.
 
 import { get } from "./api.js";
 import { el } from "./dom.js";
 import { allow } from "./start.js";
 import * as views from "./views.js";
 
-const VIEWS = { "": views.overview, catalogs: views.catalogs, catalog: views.catalog, table: views.oneTable, forks: views.forks, runs: views.runs, audits: views.audits };
+const VIEWS = { "": views.overview, catalogs: views.catalogs, catalog: views.catalog, table: views.oneTable, forks: views.forks, runs: views.runs, audits: views.audits, gc: views.gc };
 const main = document.getElementById("view");
 let shown = 0;
 

@@ -313,3 +313,54 @@ function expectations(row) {
   const files = row.quarantine ? el("div", {}, "its files: ", el("code", {}, row.quarantine)) : null;
   return el("details", { open: !row.success }, el("summary", {}, wrong.length ? `${wrong.length} not met` : `${row.results.length} met`), lines, files);
 }
+
+export async function gc() {
+  const found = await get("gc");
+  const { totals } = found;
+  return [
+    el("div", { class: "bar" }, el("h1", { class: "grow" }, "Retention and cleanup"),
+      startButton("retention_gc", { dry_run: true }, "Plan retention"), startButton("file_cleanup", { dry_run: true }, "Plan cleanup")),
+    el("div", { class: "cards" },
+      card("files to be removed", number(totals.files)), card("to be freed", bytes(totals.bytes)), card("oldest of them", since(totals.oldest_at) || "none"),
+      card("files removed", number(totals.removed_files)), card("freed so far", bytes(totals.removed_bytes))),
+    section("Plans", plansTable(found.plans)),
+    section("Snapshots that are kept for ever", pinnedTable(found.pinned)),
+    el("h2", {}, "The ledger: every file that was removed"),
+    await older("deletions", {}, deletionsTable),
+  ];
+}
+
+function plansTable(rows) {
+  return table([
+    ["plan", (row) => el("code", {}, row.plan_id)],
+    ["made (UTC)", (row) => clock(row.created_at), "time"],
+    ["carried out (UTC)", (row) => clock(row.done_at) || (row.begun_at ? "begun" : "not yet"), "time"],
+    ["catalogs", (row) => number(row.catalogs), "number"],
+    ["snapshots", (row) => number(row.snapshots), "number"],
+    ["files given up", (row) => number(row.files), "number"],
+    ["of them freed", (row) => number(row.freed_files), "number"],
+    ["bytes freed", (row) => bytes(row.freed_bytes), "number"],
+  ], rows, "No plan yet: retention_gc makes one every night.");
+}
+
+function pinnedTable(rows) {
+  return table([
+    ["catalog", (row) => el("a", { href: path("catalog", row.catalog) }, row.catalog)],
+    ["tag", (row) => row.name],
+    ["snapshot", (row) => String(row.snapshot_id), "number"],
+    ["since (UTC)", (row) => clock(row.tagged_at), "time"],
+    ["by", (row) => row.tagged_by],
+  ], rows, "None: `lakefork tag CATALOG SNAPSHOT NAME` keeps one.");
+}
+
+function deletionsTable(rows) {
+  return table([
+    ["decided (UTC)", (row) => clock(row.decided_at), "time"],
+    ["outcome", (row) => (row.restored_at ? "restored" : row.outcome ?? "decided")],
+    ["file", (row) => el("code", {}, row.path), "long"],
+    ["bytes", (row) => bytes(row.bytes), "number"],
+    ["last of", (row) => row.last_catalog],
+    ["at snapshot", (row) => String(row.last_snapshot ?? ""), "number"],
+    ["why", (row) => row.reason],
+  ], rows, "Nothing was removed yet.");
+}
