@@ -20,7 +20,7 @@ from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import CatalogFsckParams
 
 
-@dag(**dag_defaults(CatalogFsckParams, __doc__, schedule=at("0 3 * * *")))
+@dag(**dag_defaults(CatalogFsckParams, __doc__, schedule=at("0 3 * * *"), tags=("check",)))
 def catalog_fsck() -> None:
     LakeforkJobOperator(task_id="catalog_fsck", job="catalog_fsck")
 

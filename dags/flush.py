@@ -19,19 +19,19 @@ run goes on.
 
 from airflow.sdk import dag, task
 
-from lakefork.orchestration.defaults import dag_defaults
-from lakefork.orchestration.flush import flush_schedule, is_flush_due
+from lakefork.orchestration.defaults import LOOKS_FOR, dag_defaults
+from lakefork.orchestration.flush import FLUSHED, flush_schedule, is_flush_due
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import FlushParams
 
 
-@dag(**dag_defaults(FlushParams, __doc__, schedule=flush_schedule(), max_active_runs=4))
+@dag(**dag_defaults(FlushParams, __doc__, schedule=flush_schedule(), max_active_runs=4, tags=("ingest",)))
 def flush() -> None:
-    @task.short_circuit
+    @task.short_circuit(execution_timeout=LOOKS_FOR)
     def due(params: dict[str, object]) -> bool:
         return is_flush_due(params)
 
-    due() >> LakeforkJobOperator(task_id="flush", job="flush")  # type: ignore[call-arg]
+    due() >> LakeforkJobOperator(task_id="flush", job="flush", outlets=[FLUSHED])  # type: ignore[call-arg]
 
 
 flush()

@@ -14,15 +14,15 @@ there is nothing to do.
 
 from airflow.sdk import dag, task
 
-from lakefork.orchestration.defaults import dag_defaults
+from lakefork.orchestration.defaults import LOOKS_FOR, dag_defaults
 from lakefork.orchestration.manifests import eviction_schedule, is_eviction_due
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import ManifestEvictionParams
 
 
-@dag(**dag_defaults(ManifestEvictionParams, __doc__, schedule=eviction_schedule()))
+@dag(**dag_defaults(ManifestEvictionParams, __doc__, schedule=eviction_schedule(), tags=("upkeep",)))
 def manifest_eviction() -> None:
-    @task.short_circuit
+    @task.short_circuit(execution_timeout=LOOKS_FOR)
     def due() -> bool:
         return is_eviction_due()
 

@@ -23,7 +23,7 @@ from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import ManifestRebuildParams
 
 
-@dag(**dag_defaults(ManifestRebuildParams, __doc__, schedule=at("30 2 * * *")))
+@dag(**dag_defaults(ManifestRebuildParams, __doc__, schedule=at("30 2 * * *"), tags=("check", "upkeep")))
 def manifest_rebuild() -> None:
     LakeforkJobOperator(task_id="manifest_rebuild", job="manifest_rebuild")
 

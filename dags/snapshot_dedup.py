@@ -6,7 +6,8 @@ them: one version per key, sorted, live rows and deleted ones in separate files.
 `deleted_retention` go altogether. Each group of batches is replaced in one commit; snapshots that were there before
 read the old files as before.
 
-**When:** every night, and by hand after a large load. Flushes go on meanwhile.
+**When:** every night, and after a flush that left as many batches of a user as the setting `dedup.min_batches` says;
+`due` looks first. By hand after a large load. Flushes go on meanwhile.
 
 **Params:** `catalog`, `namespace` and `table` narrow it down; `min_batches` is how many files make a merge worth it.
 
@@ -15,16 +16,21 @@ run takes them up again. *Cannot be written*: look at the storage. *The catalog 
 should; run `catalog_fsck`.
 """
 
-from airflow.sdk import dag
+from airflow.sdk import dag, task
 
-from lakefork.orchestration.defaults import at, dag_defaults
+from lakefork.orchestration.dedup import dedup_schedule, is_dedup_due
+from lakefork.orchestration.defaults import LOOKS_FOR, dag_defaults
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import SnapshotDedupParams
 
 
-@dag(**dag_defaults(SnapshotDedupParams, __doc__, schedule=at("30 1 * * *")))
+@dag(**dag_defaults(SnapshotDedupParams, __doc__, schedule=dedup_schedule(), tags=("upkeep",)))
 def snapshot_dedup() -> None:
-    LakeforkJobOperator(task_id="snapshot_dedup", job="snapshot_dedup")
+    @task.short_circuit(execution_timeout=LOOKS_FOR)
+    def due(dag_run: object) -> bool:
+        return is_dedup_due(dag_run)
+
+    due() >> LakeforkJobOperator(task_id="snapshot_dedup", job="snapshot_dedup")  # type: ignore[call-arg]
 
 
 snapshot_dedup()

@@ -600,7 +600,7 @@ CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,
     run_id         VARCHAR NOT NULL,
-    trace          VARCHAR NOT NULL,       -- 'cli', or where to find it in Airflow
+    trace          VARCHAR NOT NULL,       -- 'cli/' and the job's id, or where to find it in Airflow: DAG/run/task/try
     params         JSON NOT NULL,
     status         VARCHAR NOT NULL,       -- running, completed or failed
     started_at     TIMESTAMPTZ NOT NULL,

@@ -582,6 +582,7 @@ CREATE TABLE lakefork.flush_log (
     PRIMARY KEY (run_id, catalog_id, table_id)
 );
 CREATE INDEX flush_log_table ON lakefork.flush_log (catalog_id, table_id, published_at);
+CREATE INDEX flush_log_time ON lakefork.flush_log (published_at);
 
 -- Directories whose manifest.json does not show the last publish yet.
 CREATE TABLE lakefork.manifest_pending (
@@ -621,6 +622,7 @@ CREATE TABLE lakefork.flush_audit (
     PRIMARY KEY (job_id, catalog_id, table_id)
 );
 CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, audited_at);
+CREATE INDEX flush_audit_time ON lakefork.flush_audit (audited_at);
 
 -- What a run of retention_gc or file_cleanup decided to do.
 CREATE TABLE lakefork.plan (
@@ -691,7 +693,7 @@ CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,
     run_id         VARCHAR NOT NULL,
-    trace          VARCHAR NOT NULL,       -- 'cli', or where to find it in Airflow
+    trace          VARCHAR NOT NULL,       -- 'cli/' and the job's id, or where to find it in Airflow: DAG/run/task/try
     params         JSONB NOT NULL,
     status         VARCHAR NOT NULL,       -- running, completed or failed
     started_at     TIMESTAMPTZ NOT NULL,
@@ -706,7 +708,8 @@ CREATE TABLE lakefork.job_run (
     CHECK (status IN ('running', 'completed', 'failed'))
 );
 CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
-CREATE INDEX job_run_trace ON lakefork.job_run (trace);
+CREATE INDEX job_run_job ON lakefork.job_run (job, started_at DESC);
+CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 
 \ir functions/entities.sql
 \ir functions/snapshots.sql
@@ -730,6 +733,8 @@ CREATE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/cleanup.sql
 \ir functions/fsck.sql
 \ir functions/orphans.sql
+\ir functions/airflow_absent.sql
+\ir functions/jobs.sql
 \ir views/system.sql
 \ir views/client.sql
 \ir functions/client_roles.sql

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="set up the catalog in an empty database, and a first catalog")
     init.add_argument("--catalog", default="main", help="name of the first catalog (default: main)")
     init.add_argument("--data-path", help="where its files go (default: data/<catalog> in LAKEFORK_HOME)")
+    _add_json(init)
     init.set_defaults(run=_init)
 
     status = commands.add_parser("status", help="catalogs, tables, waiting rows, files, bytes and last runs")
@@ -76,12 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     schemas.set_defaults(run=_schemas)
 
     run = commands.add_parser("run", help="run one job with spark-submit, without Airflow")
-    run.add_argument(
-        "job",
-        metavar="JOB",
-        help="flush, snapshot_dedup, manifest_rebuild, manifest_eviction, fork_provision, retention_gc, "
-        "file_cleanup or catalog_fsck",
-    )
+    job = run.add_argument("job", metavar="JOB", help=f"one of {', '.join(_job_names())}")
+    job.suggestions = _job_names()  # type: ignore[attr-defined]  # for completion; a wrong one is refused with the list
     run.add_argument("--params", default="{}", metavar="JSON", help="the job's parameters as one JSON object")
     run.set_defaults(run=_run)
 
@@ -146,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
     dump = commands.add_parser("dump", help="write the whole catalog into a new DuckDB file")
     dump.add_argument("file", type=Path, metavar="FILE")
+    _add_json(dump)
     dump.set_defaults(run=_dump)
 
     export = commands.add_parser("export", help="write one catalog into a new file that stock DuckDB attaches")
@@ -161,10 +159,25 @@ def _parser() -> argparse.ArgumentParser:
     client_role.add_argument("--drop", action="store_true", help="remove the role instead")
     client_role.set_defaults(run=_client_role)
 
+    completion = commands.add_parser("completion", help="a script that completes this command in your shell")
+    completion.add_argument("shell", choices=["bash", "zsh"])
+    completion.set_defaults(run=_completion)
+
+    airflow = commands.add_parser("airflow", help="let system.jobs know what your Airflow says")
+    airflow.add_argument(
+        "action", choices=["link"], help="after `airflow db migrate` in schema airflow of this database"
+    )
+    airflow.set_defaults(run=_airflow)
+
     stack = commands.add_parser("stack", help="the laptop stack: Postgres and Airflow (make run, up, down)")
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.set_defaults(run=_stack)
     return parser
+
+
+def _job_names() -> list[str]:
+    """Without reading what they do, which takes longer than --help."""
+    return sorted(path.stem for path in Path(__file__).parents[1].glob("*.py"))
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -217,25 +230,29 @@ def _init(arguments: argparse.Namespace) -> int:
     with connect(database_url(settings), check_version=False) as connection, connection.transaction():
         init_catalog(connection)
         catalog = create_catalog(connection, arguments.catalog, data_path, author=getpass.getuser())
-    print(f"catalog {catalog.name} is ready; its files go to {catalog.data_path}")
+    if arguments.json:
+        print(json.dumps(vars(catalog), default=str))
+    else:
+        print(f"catalog {catalog.name} is ready; its files go to {catalog.data_path}")
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
-    from lakefork.catalog.status import read_status
     from lakefork.embedded.database import database_url
+    from lakefork.overview.status import read_status
     from lakefork.settings import load_settings
 
-    with connect(database_url(load_settings())) as connection:
-        status = read_status(connection)
+    settings = load_settings()
+    with connect(database_url(settings)) as connection:
+        status = read_status(connection, settings.flush)
     print(json.dumps(status.as_json()) if arguments.json else status.as_text())
     return 0
 
 
 def _audits(arguments: argparse.Namespace) -> int:
-    from lakefork.catalog.audits import audits_page, audits_text, read_audits
     from lakefork.catalog.connection import connect
+    from lakefork.overview.audits import audits_page, audits_text, read_audits
 
     with connect(_database()) as connection:
         audits = read_audits(connection, arguments.run_id, failed_only=arguments.failed)
@@ -276,8 +293,8 @@ def _timedelta(name: str, text: str | None) -> datetime.timedelta | None:
 def _forks(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
     from lakefork.catalog.forks import list_forks, reclaimable
-    from lakefork.catalog.status import forks_text, reclaim_text
     from lakefork.errors import InvalidInputError
+    from lakefork.overview.forks import forks_text, reclaim_text
 
     if arguments.reclaim and arguments.catalog is None:
         raise InvalidInputError("--reclaim needs a catalog: lakefork forks CATALOG --reclaim")
@@ -449,7 +466,27 @@ def _dump(arguments: argparse.Namespace) -> int:
     from lakefork.settings import load_settings
 
     copied = dump_catalog(database_url(load_settings()), arguments.file)
-    print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
+    if arguments.json:
+        print(json.dumps({"file": str(arguments.file), "tables": copied}))
+    else:
+        print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
+    return 0
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from lakefork.completion import completion_script
+
+    print(completion_script(_parser(), arguments.shell), end="")
+    return 0
+
+
+def _airflow(_: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.schema import link_airflow
+
+    with connect(_database()) as connection:
+        link_airflow(connection)
+    print("system.jobs reads Airflow's tables from now on")
     return 0
 
 

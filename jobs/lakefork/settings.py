@@ -42,6 +42,7 @@ class SparkSettings(Section):
 
 class JobSettings(Section):
     lease_seconds: int = Field(60, ge=5)
+    retention_days: float = Field(30, ge=1)
 
 
 class FlushSettings(Section):
@@ -95,6 +96,10 @@ class StorageSettings(Section):
     min_free_mb: int = Field(500, ge=0)
 
 
+class MetricsSettings(Section):
+    token: str = ""
+
+
 class SqlSettings(Section):
     connections: int = Field(20, ge=1)
     statement_timeout_seconds: float = Field(60, gt=0)
@@ -125,6 +130,7 @@ class Settings(BaseSettings):
     manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -1,44 +1,71 @@
 """The page's FastAPI app. Airflow mounts it without any authentication, so every route asks for it here."""
 
+import logging
 from pathlib import Path
 
+import psycopg
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import requires_access_view
-from fastapi import Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
-from jinja2 import Environment, FileSystemLoader
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from lakefork.catalog.connection import connect
-from lakefork.catalog.status import Status, read_status
-from lakefork.errors import LakeforkError
-from lakefork.orchestration.database import catalog_dsn
+from lakefork.errors import LakeforkError, NotFoundError
+from lakefork_page.answers import router as answers
+from lakefork_page.metrics import router as metrics
 
-TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
-
-app = FastAPI(
-    title="Lakefork",
-    dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
-    docs_url=None,
-    redoc_url=None,
-    openapi_url=None,
+WEB = Path(__file__).parent / "web"
+HEADERS = {
+    # Nothing comes from elsewhere, and nothing goes elsewhere.
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+LOGIN = (
+    '<!doctype html><title>Lakefork</title><p>Please <a href="../auth/login?next={next}">log in to Airflow</a> first.'
 )
+
+app = FastAPI(title="Lakefork", docs_url=None, redoc_url=None, openapi_url=None)
+pages = APIRouter(dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
+
+
+@pages.get("/")
+def page() -> FileResponse:
+    return FileResponse(WEB / "index.html", headers=HEADERS)
+
+
+@pages.get("/web/{name}")
+def asset(name: str) -> FileResponse:
+    """Only what is there by that name; a path has more than one part and does not get here."""
+    if name not in {path.name for path in WEB.iterdir()}:
+        raise HTTPException(404, f"there is no {name}")
+    return FileResponse(WEB / name, headers=HEADERS)
 
 
 @app.exception_handler(LakeforkError)
 def explain(_: Request, error: LakeforkError) -> Response:
-    return HTMLResponse(TEMPLATES.get_template("page.html").render(problem=str(error)), status_code=503)
+    return JSONResponse({"detail": str(error)}, status_code=404 if isinstance(error, NotFoundError) else 503)
 
 
-@app.get("/")
-def overview() -> HTMLResponse:
-    return HTMLResponse(TEMPLATES.get_template("page.html").render(status=_status()))
+@app.exception_handler(psycopg.Error)
+def explain_database(_: Request, error: psycopg.Error) -> Response:
+    """What Postgres cannot take was asked wrongly; all else is for those who run it, and their log has it."""
+    if isinstance(error, psycopg.DataError):
+        return JSONResponse({"detail": str(error).splitlines()[0]}, status_code=422)
+    logging.getLogger(__name__).error("the page cannot read the catalog: %s", error)
+    return JSONResponse({"detail": "Postgres did not answer this; the API server's log says why"}, status_code=503)
 
 
-@app.get("/status.json")
-def status() -> JSONResponse:
-    return JSONResponse(_status().as_json())
+@app.exception_handler(HTTPException)
+def refuse(request: Request, error: HTTPException) -> Response:
+    """A person gets a way to log in, a program the reason."""
+    if error.status_code == 401 and "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(LOGIN.format(next=request.url.path), status_code=401)
+    return JSONResponse({"detail": error.detail}, status_code=error.status_code)
 
 
-def _status() -> Status:
-    with connect(catalog_dsn()) as connection:
-        return read_status(connection)
+app.include_router(pages)
+app.include_router(answers)
+app.include_router(metrics)

@@ -207,7 +207,9 @@ BEGIN
     SELECT p_catalog_id, p_table_id, u, d, p_run_id FROM unnest(p_users, p_directories) AS r (u, d) WHERE d IS NOT NULL
     ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET directory = excluded.directory, run_id = excluded.run_id;
     INSERT INTO lakefork.flush_log (run_id, catalog_id, table_id, job_id, published_at, commit_key, counts)
-    VALUES (p_run_id, p_catalog_id, p_table_id, p_job_id, clock_timestamp(), new_key, p_counts);
+    SELECT p_run_id, p_catalog_id, p_table_id, p_job_id, clock_timestamp(), new_key,
+           p_counts || jsonb_build_object('waited_seconds', round(extract(epoch FROM clock_timestamp() - min(c.oldest_at)), 3))
+    FROM lakefork.hot_count c WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id AND c.user_id = ANY (p_users);
     replayed := false;
     IF cardinality(p_paths) > 0 THEN
         -- New files rely on nothing but their table: any base will do.

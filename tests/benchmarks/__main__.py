@@ -15,6 +15,7 @@ from tests.benchmarks import (
     forks_client,
     manifests,
     orphans,
+    overview,
     retention,
     spark_read,
     sql,
@@ -35,6 +36,7 @@ AREAS = {
     "retention": retention.measure,
     "orphans": orphans.measure,
     "client": forks_client.measure,
+    "overview": overview.measure,
     "start_up": start_up.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"

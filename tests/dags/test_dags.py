@@ -4,6 +4,7 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -11,6 +12,8 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
+from lakefork.orchestration.dedup import is_dedup_due
+from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.orchestration.manifests import cron_of
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
@@ -52,9 +55,9 @@ def test_a_dag_has_safe_defaults(bag: DagBag, dag_id: str) -> None:
     for task in dag.tasks:
         assert task.owner == "lakefork"
         assert task.retries >= 1 and task.retry_exponential_backoff
+        assert task.execution_timeout is not None or task.task_id not in (dag_id, "due")
         if isinstance(task, LakeforkJobOperator):
             assert task.pool == "lakefork_spark"
-            assert task.execution_timeout is not None
             assert Path(task.application).is_file()
             assert all(isinstance(argument, str) for argument in task.application_args)
 
@@ -94,6 +97,30 @@ def test_the_first_scheduled_run_is_the_next_one(bag: DagBag, dag_id: str) -> No
         last_automated_data_interval=None, restriction=TimeRestriction(earliest=None, latest=None, catchup=False)
     )
     assert first is not None and first.run_after > datetime.now(UTC) + timedelta(hours=23)
+
+
+def test_dedup_follows_flush(bag: DagBag) -> None:
+    (outlet,) = bag.dags["flush"].get_task("flush").outlets
+    assert outlet in bag.dags["snapshot_dedup"].timetable.asset_condition.objects
+    assert is_dedup_due(SimpleNamespace(run_type="manual")) and is_dedup_due(SimpleNamespace(run_type="scheduled"))
+
+
+@pytest.mark.parametrize(
+    ("params", "address"),
+    [
+        ({}, ""),
+        ({"catalog": "a b", "table": None}, "catalog/a%20b"),
+        ({"parent": "demo"}, "catalog/demo"),
+        ({"catalog": "demo", "namespace": "web", "table": "x/y"}, "table/demo/web/x%2Fy"),
+    ],
+)
+def test_a_task_links_to_what_it_is_about(params: dict[str, str], address: str) -> None:
+    operator = SimpleNamespace(application_args=["--run-id", "r", "--params", json.dumps(params)])
+    key = SimpleNamespace(run_id="manual__2026-01-01T00:00:00+00:00")
+    assert LakeLink().get_link(operator, ti_key=key).endswith(f"/lakefork/#/{address}")
+    assert (
+        AuditsLink().get_link(operator, ti_key=key).endswith("#/audits?run=manual__2026-01-01T00%3A00%3A00%2B00%3A00")
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,26 @@ def test_what_postgres_refuses_is_one_line(dsn: str) -> None:
 def test_db_url_is_that_of_the_environment_when_set() -> None:
     done = run("db", "url", LAKEFORK_DSN="postgresql://somewhere/db")
     assert done.stdout == "postgresql://somewhere/db\n"
+
+
+def test_completion_knows_commands_options_choices_and_jobs(tmp_path: Path) -> None:
+    script = tmp_path / "completion.sh"
+    script.write_text(run("completion", "bash").stdout)
+    for words, expected in {
+        "lakefork st": {"status", "stack"},
+        "lakefork sql --format ": {"table", "json"},
+        "lakefork audits --f": {"--failed"},
+        "lakefork run flu": {"flush"},
+    }.items():
+        parts = words.split(" ")
+        typed = " ".join(f"'{part}'" for part in parts)
+        code = f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(parts) - 1}; _lakefork; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        assert set(done.stdout.split()) == expected, words
+    assert "bashcompinit" in run("completion", "zsh").stdout
+
+
+def test_airflow_that_is_not_there_is_one_line(dsn: str) -> None:
+    done = run("airflow", "link", LAKEFORK_DSN=dsn)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "run `airflow db migrate` first" in done.stderr

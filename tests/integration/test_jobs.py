@@ -120,8 +120,8 @@ def test_an_unknown_catalog_and_a_busy_lease_are_one_line(connection: Connection
 def test_a_run_that_stopped_reporting_counts_as_failed(connection: Connection) -> None:
     connection.execute(
         "INSERT INTO lakefork.job_run (job_id, job, run_id, trace, params, status, started_at, heartbeat_at, node_id) VALUES "
-        "('a', 'flush', 'r', 'cli', '{}', 'running', now() - interval '1 hour', now() - interval '1 hour', 'n'), "
-        "('b', 'flush', 's', 'cli', '{}', 'running', now(), now(), 'n')"
+        "('a', 'flush', 'r', 'cli/a', '{}', 'running', now() - interval '1 hour', now() - interval '1 hour', 'n'), "
+        "('b', 'flush', 's', 'cli/b', '{}', 'running', now(), now(), 'n')"
     )
     assert rows_of(connection, "SELECT run_id, status, error_message FROM system.jobs ORDER BY 1") == [
         ("r", "failed", "the process stopped reporting"),

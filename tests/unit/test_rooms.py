@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "errors": set(),
     "queries": set(),
-    "params": {"errors"},
+    "params": {"errors", "durations"},
     "seqid": {"errors"},
     "column_types": {"errors"},
     "durations": {"errors"},
@@ -28,9 +28,12 @@ MAY_IMPORT = {
     "spark": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
     "quality": BASE | {"catalog", "storage", "cold", "maintenance", "spark"},
     "sql": BASE | {"catalog", "hot", "storage", "cold", "maintenance"},
+    "completion": set(),
+    "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
-    "embedded": BASE | {"catalog", "storage", "sql"},
-    "cli": BASE | {"catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "embedded"},
+    "embedded": BASE | {"catalog", "storage", "sql", "overview"},
+    "cli": BASE
+    | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}
 

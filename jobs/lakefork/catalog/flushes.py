@@ -105,6 +105,14 @@ def tables_with_pending_manifests(connection: Connection) -> set[Table]:
     return {(row["catalog_id"], row["table_id"]) for row in rows}
 
 
+def count_owners_to_merge(connection: Connection, min_batches: int, file_mb: int) -> int:
+    """Of tables that were just flushed: how many users or shared tables have so many batches of under half a file."""
+    row = connection.execute(
+        _SQL["owners_to_merge"], {"min_batches": min_batches, "file_bytes": file_mb * 2**20}
+    ).fetchone()
+    return int(row["owners"]) if row else 0
+
+
 def flushed_before(connection: Connection, run_id: str) -> list[FlushedBefore]:
     return [FlushedBefore(**row) for row in connection.execute(_SQL["flushed_before"], {"run_id": run_id})]
 

@@ -25,7 +25,7 @@ class JobRun:
     job_id: str
     job: str
     run_id: str
-    trace: str
+    trace: str  # unique: 'cli/' and the job's id, or DAG/run/task/try of Airflow
     node_id: str
 
 
@@ -77,6 +77,10 @@ def holder_of(connection: Connection, name: str) -> str:
 
 def start_job(connection: Connection, run: JobRun, params: dict[str, Any]) -> None:
     connection.execute(_SQL["start_job"], {**vars(run), "params": Jsonb(params)})
+
+
+def forget_jobs(connection: Connection, days: float) -> None:
+    connection.execute(_SQL["forget_jobs"], {"days": days})
 
 
 def beat_job(connection: Connection, run: JobRun, usage: Usage) -> None:

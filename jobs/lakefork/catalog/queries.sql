@@ -12,7 +12,13 @@ FROM lakefork.visible_catalog(%(snapshot)s) ORDER BY catalog_name;
 
 -- start_job: a run reports that it is there
 INSERT INTO lakefork.job_run (job_id, job, run_id, trace, params, status, started_at, heartbeat_at, node_id)
-VALUES (%(job_id)s, %(job)s, %(run_id)s, %(trace)s, %(params)s, 'running', clock_timestamp(), clock_timestamp(), %(node_id)s);
+VALUES (%(job_id)s, %(job)s, %(run_id)s, %(trace)s, %(params)s, 'running', clock_timestamp(), clock_timestamp(), %(node_id)s)
+ON CONFLICT (trace) DO UPDATE SET   -- a cluster that starts a lost driver anew: the attempt is what the last one makes of it
+    job_id = excluded.job_id, status = excluded.status, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
+    finished_at = NULL, result = NULL, error = NULL, retryable = NULL, peak_memory_mb = NULL, cpu_seconds = NULL, node_id = excluded.node_id;
+
+-- forget_jobs: removes what jobs reported longer ago
+SELECT lakefork.forget_jobs(%(days)s);
 
 -- beat_job: a run reports that it is still there
 UPDATE lakefork.job_run
@@ -24,19 +30,6 @@ UPDATE lakefork.job_run
 SET status = %(status)s, finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(), result = %(result)s, error = %(error)s, retryable = %(retryable)s,
     peak_memory_mb = %(peak_memory_mb)s, cpu_seconds = %(cpu_seconds)s
 WHERE job_id = %(job_id)s;
-
--- recent_jobs: the last runs, newest first
-SELECT job_type, run_id, status, start_time, end_time, error_message FROM system.jobs ORDER BY start_time DESC LIMIT %(limit)s;
-
--- status: one line per catalog; hot: versions that wait for a flush
-WITH waiting AS (
-    SELECT catalog_id, sum(versions) AS hot
-    FROM (SELECT catalog_id, versions FROM lakefork.hot_count UNION ALL SELECT catalog_id, versions FROM lakefork.hot_delta) v GROUP BY catalog_id
-)
-SELECT c.catalog_name AS name, count(t.table_id) AS tables, coalesce(max(w.hot), 0) AS hot, coalesce(sum(t.files), 0) AS files,
-       coalesce(sum(t.rows), 0) AS rows, coalesce(sum(t.bytes), 0) AS bytes
-FROM system.catalogs c LEFT JOIN system.tables t USING (catalog_id) LEFT JOIN waiting w USING (catalog_id)
-GROUP BY c.catalog_id, c.catalog_name ORDER BY c.catalog_name LIMIT %(limit)s;
 
 -- catalog_tables: the tables that schema/postgresql.sql made, with their columns in order
 SELECT n.nspname AS schema, c.relname AS table, array_agg(a.attname::text ORDER BY a.attnum) AS columns
@@ -114,6 +107,17 @@ ORDER BY c.catalog_id, w.table_id, v.begin_snapshot;
 SELECT f.path, f.catalog_id, f.table_id, f.job_id FROM lakefork.staged_file f
 JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id) USING (catalog_id, table_id)
 WHERE f.job_id LIKE %(job)s || '/%%';
+
+-- owners_to_merge: owners with so many small batches, of tables that were flushed in the last hour
+SELECT count(*) AS owners FROM (
+    SELECT f.catalog_id, f.table_id, v.partition_value
+    FROM (SELECT DISTINCT catalog_id, table_id FROM lakefork.flush_log WHERE published_at > now() - interval '1 hour') l
+    JOIN public.ducklake_data_file f ON f.catalog_id = l.catalog_id AND f.table_id = l.table_id AND f.end_snapshot IS NULL
+         AND 2 * f.file_size_bytes < %(file_bytes)s
+    LEFT JOIN public.ducklake_file_partition_value v
+           ON v.catalog_id = f.catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+    GROUP BY 1, 2, 3 HAVING count(DISTINCT f.begin_snapshot) >= %(min_batches)s
+) o;
 
 -- dedup_candidates: the batches of all owners that have more than one
 SELECT * FROM lakefork.dedup_candidates(%(catalog)s, %(namespace)s, %(table)s);
@@ -240,11 +244,6 @@ SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
 -- record_audit: what the audit of a table's staged files found
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
-
--- recent_audits: what audits of flushes found, newest first
-SELECT run_id, catalog_name, namespace, table_name, audited_at, success, files, results, quarantine FROM system.flush_audits
-WHERE (%(run_id)s::text IS NULL OR run_id = %(run_id)s) AND NOT (%(failed_only)s AND success)
-ORDER BY audited_at DESC LIMIT %(limit)s;
 
 -- snapshot_at: the snapshot with an id, or the newest at a time, if the catalog retains it
 SELECT lakefork.snapshot_at(%(catalog_id)s, %(id)s::numeric, %(time)s::timestamptz) AS snapshot_id;

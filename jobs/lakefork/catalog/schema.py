@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import psycopg
+
 from lakefork.catalog.connection import Connection, found_version
 from lakefork.errors import SetupError
 from lakefork.settings import PROJECT
 
 SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
+AIRFLOW_FILE = PROJECT / "schema" / "airflow.sql"
 
 
 def read_script(path: Path = SCHEMA_FILE) -> str:
@@ -31,6 +34,19 @@ def init_catalog(connection: Connection) -> None:
         )
     with connection.transaction():
         connection.execute(read_script())
+
+
+def link_airflow(connection: Connection) -> None:
+    """From now on system.jobs knows what Airflow says. Safe to repeat; needed again after an upgrade."""
+    try:
+        with connection.transaction():
+            connection.execute(read_script(AIRFLOW_FILE))
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.InvalidSchemaName) as error:
+        raise SetupError(
+            f"Airflow's tables are not in schema airflow of this database, or not those of Airflow 3.3 "
+            f"({error.diag.message_primary}): let Airflow use it with a role whose search_path is airflow, and run "
+            "`airflow db migrate` first"
+        ) from None
 
 
 def _any_table(connection: Connection) -> str | None:

@@ -16,12 +16,15 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from lakefork.catalog.connection import connect
+from lakefork.catalog.schema import link_airflow
 from lakefork.embedded.home import kept_port, kept_secret, write_private
 from lakefork.embedded.processes import ProcessSession
 from lakefork.errors import JobFailedError, SetupError
 from lakefork.settings import PROJECT, Settings
 
 USER = "admin"
+VIEWER = "viewer"  # may look at everything and start nothing
 ROLE = "airflow"
 SPARK_POOL = "lakefork_spark"
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -40,6 +43,10 @@ class EmbeddedAirflow:
         return kept_secret(self._settings.home, "airflow-login")
 
     @property
+    def viewer_password(self) -> str:
+        return kept_secret(self._settings.home, "airflow-viewer")
+
+    @property
     def url(self) -> str:
         ports = json.loads((self._settings.home / "ports.json").read_text())
         return f"http://127.0.0.1:{ports['airflow']}"
@@ -52,7 +59,8 @@ class EmbeddedAirflow:
         self.home.mkdir(mode=0o700, exist_ok=True)
         port = kept_port(self._settings.home, "airflow", self._settings.airflow.port)
         self._create_role()
-        write_private(self.home / "passwords.json", json.dumps({USER: self.password}))
+        passwords = {USER: self.password, VIEWER: self.viewer_password}
+        write_private(self.home / "passwords.json", json.dumps(passwords))
         services = [sys.executable, "-m", "lakefork.embedded.airflow_services"]
         self.session.start(services, self._environment(port), self.home, self.log)
         return self.wait_until_ready(progress)
@@ -74,6 +82,8 @@ class EmbeddedAirflow:
                 said = line
             time.sleep(1)
         client.set_pool(SPARK_POOL, self._settings.airflow.spark_slots)
+        with connect(self._dsn) as connection:
+            link_airflow(connection)
         progress(f"Airflow is up after {time.monotonic() - started:.0f} s")
         return client
 
@@ -112,7 +122,7 @@ class EmbeddedAirflow:
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
             "CORE__FERNET_KEY": fernet.decode(),
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": self.home / "passwords.json",
             "DATABASE__SQL_ALCHEMY_CONN": self._database_url(),
             "API__HOST": "127.0.0.1",

@@ -6,11 +6,11 @@ from typing import Any
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect, found_version
 from lakefork.catalog.schema import init_catalog
-from lakefork.catalog.status import read_status
-from lakefork.embedded.airflow import USER, AirflowClient, EmbeddedAirflow
+from lakefork.embedded.airflow import USER, VIEWER, AirflowClient, EmbeddedAirflow
 from lakefork.embedded.demo import load_demo
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
+from lakefork.overview.status import read_status
 from lakefork.settings import Settings
 
 # Every DAG once, in an order that makes sense; `make run` proves that the whole pipeline works.
@@ -44,6 +44,7 @@ def up(settings: Settings) -> int:
     _, airflow, _ = _start(settings)
     say("")
     say(f"Airflow:  {airflow.url}   login: {USER} / {airflow.password}")
+    say(f"Lakefork: {airflow.url}/lakefork/   to look only: {VIEWER} / {airflow.viewer_password}")
     say("Look around with `.venv/bin/lakefork status`; stop everything with `make down`.")
     return 0
 
@@ -81,7 +82,7 @@ def _ensure_catalog(settings: Settings, dsn: str) -> None:
 
 def _report(settings: Settings, dsn: str, results: list[tuple[str, dict[str, Any]]], seconds: float) -> None:
     with connect(dsn) as connection:
-        status = read_status(connection)
+        status = read_status(connection, settings.flush)
     say("\n=== Lakefork report " + "=" * 60)
     say(status.as_text())
     say("")

@@ -8,6 +8,8 @@ from airflow.sdk import CronTriggerTimetable
 from lakefork.orchestration.params import trigger_form
 from lakefork.params import JobParams
 
+LOOKS_FOR = timedelta(minutes=10)  # how long a task that only looks whether there is work may take
+
 
 def at(cron: str) -> CronTriggerTimetable:
     """The first run is the next one of the schedule; by default Airflow makes up for one that was just missed."""
@@ -15,7 +17,7 @@ def at(cron: str) -> CronTriggerTimetable:
 
 
 def dag_defaults(
-    params: type[JobParams], docs: str | None, *, schedule: Any, max_active_runs: int = 1
+    params: type[JobParams], docs: str | None, *, schedule: Any, max_active_runs: int = 1, tags: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Arguments of @dag: the module's docstring is the page that people read in the UI."""
     return {
@@ -27,12 +29,12 @@ def dag_defaults(
         "start_date": None,
         "catchup": False,
         "max_active_runs": max_active_runs,
-        "tags": ["lakefork"],
+        "tags": ["lakefork", *tags],
         "params": trigger_form(params),
         "render_template_as_native_obj": False,
         "default_args": {
             "owner": "lakefork",
-            "retries": 1,
+            "retries": 1,  # safe: a job that is done again finds what it committed
             "retry_delay": timedelta(minutes=1),
             "retry_exponential_backoff": True,
         },

@@ -13,6 +13,7 @@ from lakefork.orchestration.defaults import at
 from lakefork.settings import load_settings
 
 CHANNEL = "lakefork_flush"
+FLUSHED = Asset("lakefork_flushed")  # changes with each flush that published something
 LONGEST_WAIT = 60.0
 
 

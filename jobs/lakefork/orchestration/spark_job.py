@@ -10,6 +10,7 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
+from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
@@ -21,6 +22,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
     """Runs jobs/<job>.py with the run's params, or others; returns the result that the job reported."""
 
     env_vars: dict[str, str]
+    operator_extra_links = (LakeLink(), AuditsLink())
 
     def __init__(self, *, job: str, job_params: str = "{{ params | tojson }}", **arguments: Any) -> None:
         super().__init__(
@@ -48,7 +50,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
                 super().execute(context)
         except Exception as error:
             report = self._report(database)
-            if report is None or report["retryable"]:
+            if report is None or report["retryable"] is not False:  # a driver that was killed could not say
                 raise
             # Doing the same again would fail again; and this line is the one that matters.
             raise AirflowFailException(f"{self.job} failed: {report['error']}") from error

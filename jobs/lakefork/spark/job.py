@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import psycopg
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
+from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, forget_jobs, start_job
 from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, LeaseLostError, SetupError
 from lakefork.params import JobParams, parse_params
 from lakefork.settings import Settings, load_settings
@@ -107,7 +107,8 @@ def _run(
     if settings.dsn is None:
         raise SetupError("LAKEFORK_DSN is not set: start jobs with `lakefork run` or through Airflow")
     job_id = f"{params.job}/{arguments.run_id}/{uuid.uuid4().hex[:8]}"
-    run = JobRun(job_id, params.job, arguments.run_id, os.environ.get("LAKEFORK_TRACE", "cli"), settings.node_id)
+    trace = os.environ.get("LAKEFORK_TRACE", f"cli/{job_id}")
+    run = JobRun(job_id, params.job, arguments.run_id, trace, settings.node_id)
     started = time.monotonic()
     leases = Leases(job_id, settings.jobs.lease_seconds)
     context = JobContext(run, settings, settings.dsn, connect(settings.dsn), leases)
@@ -131,6 +132,7 @@ def _run(
             "peak_memory_mb": usage.peak_memory_mb,
         }
         finish_job(context.connection, run, usage, result=result)
+        forget_jobs(context.connection, settings.jobs.retention_days)
         return result
 
 

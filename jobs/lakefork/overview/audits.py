@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefork.catalog.connection import Connection
-from lakefork.queries import load
+from lakefork.overview.lake import list_audits
 
-SHOWN = 50
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -47,11 +46,7 @@ class Audit:
 
 def read_audits(connection: Connection, run_id: str | None, *, failed_only: bool) -> list[Audit]:
     """The last ones, newest first."""
-    connection.execute("SET TIME ZONE 'UTC'")
-    rows = connection.execute(
-        load(__package__)["recent_audits"], {"run_id": run_id, "failed_only": failed_only, "limit": SHOWN}
-    )
-    return [Audit(**row) for row in rows]
+    return [Audit(**row) for row in list_audits(connection, run_id, failed_only=failed_only).rows]
 
 
 def audits_text(audits: list[Audit]) -> str:

@@ -1,0 +1,106 @@
+"""The lake in numbers, as Prometheus reads them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from lakefork.catalog.connection import Connection
+from lakefork.overview.gc import read_cleanup_totals
+from lakefork.overview.lake import Row, last_runs, list_waiting, read_totals
+from lakefork.queries import load
+from lakefork.settings import FlushSettings
+
+_SQL = load(__package__)
+TABLES_NAMED = 100  # a series per table for those that wait longest; all of 100,000 catalogs would be too many
+
+Sample = tuple[dict[str, str], float | None]
+
+
+def read_metrics(connection: Connection, policy: FlushSettings) -> str:
+    totals = read_totals(connection)
+    waiting = list_waiting(connection, policy, TABLES_NAMED)
+    attempts = connection.execute(_SQL["job_counts"]).fetchall()
+    runs = last_runs(connection)
+    lines = [*_gauges(_TOTALS, totals), *_gauges(_CLEANUP, read_cleanup_totals(connection))]
+    lines += _gauge(
+        "lakefork_oldest_hot_seconds", "How long the oldest row has waited for a flush", [({}, _oldest(waiting))]
+    )
+    lines += _gauge(
+        "lakefork_table_hot_rows",
+        "Versions that wait, of the tables that wait longest",
+        _per_table(waiting, "versions"),
+    )
+    lines += _gauge(
+        "lakefork_table_oldest_hot_seconds",
+        "The same: how long the oldest has waited",
+        _per_table(waiting, "oldest_seconds"),
+    )
+    lines += _gauge(
+        "lakefork_job_attempts",
+        "Attempts of jobs that are remembered, by how they ended",
+        [({"job": row["job_type"], "status": row["status"]}, row["attempts"]) for row in attempts],
+    )
+    lines += _gauge(
+        "lakefork_job_last_start_seconds", "When a job was last started, in seconds since 1970", _starts(runs)
+    )
+    lines += _gauge("lakefork_job_last_failed", "1: the last attempt of a job failed", _failures(runs))
+    return "\n".join([*lines, ""])
+
+
+_TOTALS = {
+    "lakefork_catalogs": ("Catalogs, forks included", "catalogs"),
+    "lakefork_forks": ("Catalogs that were made from another one", "forks"),
+    "lakefork_tables": ("Tables of all catalogs", "tables"),
+    "lakefork_files": ("Parquet files in use; forks count what they share", "files"),
+    "lakefork_rows": ("Rows in these files", "rows"),
+    "lakefork_bytes": ("Bytes of these files", "bytes"),
+    "lakefork_hot_rows": ("Versions that wait for a flush", "hot"),
+    "lakefork_newest_snapshot": ("The newest snapshot", "newest_snapshot"),
+    "lakefork_manifests_pending": ("Manifests that do not show the last publish yet", "manifests_pending"),
+    "lakefork_jobs_running": ("Jobs that run now", "running"),
+}
+
+
+_CLEANUP = {
+    "lakefork_files_to_remove": ("Files that no catalog needs and that wait for file_cleanup", "files"),
+    "lakefork_bytes_to_free": ("Their bytes", "bytes"),
+    "lakefork_removed_files": ("Files that file_cleanup removed, as the ledger has it", "removed_files"),
+    "lakefork_freed_bytes": ("Their bytes", "removed_bytes"),
+}
+
+
+def _gauges(described: dict[str, tuple[str, str]], found: Row) -> list[str]:
+    return [line for name, (about, key) in described.items() for line in _gauge(name, about, [({}, found[key])])]
+
+
+def _gauge(name: str, help_text: str, samples: Iterable[Sample]) -> list[str]:
+    lines = [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+    return lines + [f"{name}{_labels(labels)} {value}" for labels, value in samples if value is not None]
+
+
+def _labels(labels: dict[str, str]) -> str:
+    inner = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{inner}}}" if inner else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _oldest(waiting: list[Row]) -> float:
+    return max((row["oldest_seconds"] for row in waiting), default=0.0)
+
+
+def _per_table(waiting: list[Row], key: str) -> list[Sample]:
+    return [({name: row[name] for name in ("catalog", "namespace", "table")}, row[key]) for row in waiting]
+
+
+def _starts(runs: list[Row]) -> list[Sample]:
+    return [({"job": row["job"]}, _seconds(row["start_time"])) for row in runs]
+
+
+def _failures(runs: list[Row]) -> list[Sample]:
+    return [({"job": row["job"]}, float(row["status"] == "failed")) for row in runs if row["status"]]
+
+
+def _seconds(time: Any) -> float | None:
+    return None if time is None else float(time.timestamp())

@@ -1,0 +1,202 @@
+-- totals: what the whole stamp holds; forks count what they share
+SELECT (SELECT count(*) FROM public.ducklake_catalog WHERE end_snapshot IS NULL) AS catalogs,
+       (SELECT count(*) FROM lakefork.fork JOIN public.ducklake_catalog c USING (catalog_id) WHERE c.end_snapshot IS NULL) AS forks,
+       t.tables, t.rows, t.bytes,
+       (SELECT count(*) FROM public.ducklake_data_file WHERE end_snapshot IS NULL) AS files,
+       w.hot, w.oldest_at,
+       (SELECT max(snapshot_id) FROM public.ducklake_snapshot) AS newest_snapshot,
+       (SELECT count(*) FROM lakefork.manifest_pending) AS manifests_pending,
+       (SELECT count(*) FROM system.jobs WHERE status = 'running') AS running,
+       (SELECT count(*) FROM system.jobs WHERE status = 'failed' AND start_time > now() - interval '1 day') AS failed_today
+FROM (SELECT count(*) AS tables, coalesce(sum(s.record_count), 0)::bigint AS rows, coalesce(sum(s.file_size_bytes), 0)::bigint AS bytes
+      FROM public.ducklake_table t LEFT JOIN public.ducklake_table_stats s USING (catalog_id, table_id) WHERE t.end_snapshot IS NULL) t,
+     (SELECT coalesce(sum(versions), 0)::bigint AS hot, min(oldest_at) FILTER (WHERE versions > 0) AS oldest_at
+      FROM (SELECT versions, oldest_at FROM lakefork.hot_count UNION ALL SELECT versions, counted_at FROM lakefork.hot_delta) c) w;
+
+-- catalogs: a page of the catalogs by name, each with what it holds
+WITH page AS MATERIALIZED (
+    SELECT catalog_id, catalog_name, begin_snapshot FROM public.ducklake_catalog
+    WHERE end_snapshot IS NULL AND (%(search)s::text IS NULL OR strpos(lower(catalog_name), lower(%(search)s)) > 0)
+      AND (%(after)s::text IS NULL OR catalog_name > %(after)s)
+    ORDER BY catalog_name LIMIT %(limit)s
+), waiting AS (
+    SELECT catalog_id, sum(versions)::bigint AS hot, min(oldest_at) FILTER (WHERE versions > 0) AS oldest_at
+    FROM (SELECT catalog_id, versions, oldest_at FROM page JOIN lakefork.hot_count USING (catalog_id)
+          UNION ALL SELECT catalog_id, versions, counted_at FROM page JOIN lakefork.hot_delta USING (catalog_id)) c
+    GROUP BY catalog_id
+)
+SELECT p.catalog_name AS name, t.tables, t.rows, t.bytes, f.files, coalesce(w.hot, 0) AS hot, w.oldest_at, s.snapshot_time AS created_at
+FROM page p
+LEFT JOIN waiting w USING (catalog_id)
+LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
+CROSS JOIN LATERAL (SELECT count(*) AS tables, coalesce(sum(s.record_count), 0)::bigint AS rows, coalesce(sum(s.file_size_bytes), 0)::bigint AS bytes
+                    FROM public.ducklake_table t LEFT JOIN public.ducklake_table_stats s USING (catalog_id, table_id)
+                    WHERE t.catalog_id = p.catalog_id AND t.end_snapshot IS NULL) t
+CROSS JOIN LATERAL (SELECT count(*) AS files FROM public.ducklake_data_file f
+                    WHERE f.catalog_id = p.catalog_id AND f.end_snapshot IS NULL) f
+ORDER BY p.catalog_name;
+
+-- waiting: tables with rows that wait for a flush, those that wait longest first, against their policy
+WITH tables AS (
+    SELECT catalog_id, table_id, sum(users)::bigint AS users, sum(versions)::bigint AS versions, max(most_versions)::bigint AS most_versions,
+           min(oldest_at) AS oldest_at
+    FROM ((SELECT catalog_id, table_id, count(*) AS users, sum(versions) AS versions, max(versions) AS most_versions, min(oldest_at) AS oldest_at
+           FROM lakefork.hot_count GROUP BY 1, 2 ORDER BY min(oldest_at) LIMIT %(limit)s)
+          UNION ALL   -- what was not folded yet; a user may be in both
+          (SELECT catalog_id, table_id, count(DISTINCT user_id), sum(versions), sum(versions), min(counted_at) FILTER (WHERE versions > 0)
+           FROM lakefork.hot_delta GROUP BY 1, 2 ORDER BY min(counted_at) LIMIT %(limit)s)) c
+    GROUP BY 1, 2 HAVING sum(versions) > 0 ORDER BY min(oldest_at) LIMIT %(limit)s
+)
+SELECT k.catalog_name AS catalog, n.schema_name AS namespace, t.table_name AS table, w.users, w.versions, w.most_versions, w.oldest_at,
+       extract(epoch FROM now() - w.oldest_at)::float8 AS oldest_seconds, p.max_versions, p.max_seconds,
+       coalesce(w.most_versions >= p.max_versions, false) OR coalesce(w.oldest_at <= now() - make_interval(secs => p.max_seconds), false) AS is_due
+FROM tables w
+JOIN public.ducklake_catalog k ON k.catalog_id = w.catalog_id AND k.end_snapshot IS NULL
+JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+JOIN public.ducklake_schema n ON n.catalog_id = w.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+CROSS JOIN LATERAL lakefork.flush_policy(w.catalog_id, w.table_id, %(default_rows)s, %(default_seconds)s) p
+ORDER BY w.oldest_at;
+
+-- last_runs: the last run of each job, and the next by schedule
+SELECT j.job, r.status, r.start_time, r.end_time, r.error_message, r.trace, s.next_run, coalesce(s.is_paused, false) AS is_paused
+FROM unnest(%(jobs)s::text[]) AS j (job)
+LEFT JOIN lakefork.airflow_schedule() s ON s.job_type = j.job
+LEFT JOIN LATERAL (SELECT * FROM system.jobs r WHERE r.job_type = j.job ORDER BY r.start_time DESC LIMIT 1) r ON true
+ORDER BY r.start_time DESC NULLS LAST, j.job;
+
+-- runs: attempts of jobs, the newest first
+SELECT job_id, job_type, run_id, status, start_time, end_time, parameters, result, trace, memory_used_mb, cpu_used_percent::float8 AS cpu_used_percent,
+       node_id, error_message, retries
+FROM system.jobs
+WHERE (%(job)s::text IS NULL OR job_type = %(job)s) AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(before)s::timestamptz IS NULL OR start_time < %(before)s)
+ORDER BY start_time DESC LIMIT %(limit)s;
+
+-- flushed: what flushes published over time, and how long the oldest of it had waited
+SELECT date_bin(make_interval(secs => %(step)s), l.published_at, '2025-01-01 UTC') AS at,
+       sum((l.counts ->> 'rows_in')::bigint)::bigint AS rows, sum((l.counts ->> 'bytes_written')::bigint)::bigint AS bytes,
+       sum((l.counts ->> 'files_written')::bigint)::bigint AS files, max((l.counts ->> 'waited_seconds')::float8) AS waited_seconds
+FROM lakefork.flush_log l
+WHERE l.published_at >= date_bin(make_interval(secs => %(step)s), now() - make_interval(secs => %(span)s), '2025-01-01 UTC')
+  AND (%(catalog)s::text IS NULL OR l.catalog_id = (SELECT catalog_id FROM lakefork.visible_catalog() WHERE catalog_name = %(catalog)s))
+  AND (%(table_id)s::bigint IS NULL OR l.table_id = %(table_id)s)
+GROUP BY 1 ORDER BY 1;
+
+-- tables: a page of the tables of a catalog, by namespace and name
+WITH waiting AS (
+    SELECT table_id, sum(versions)::bigint AS hot, min(oldest_at) FILTER (WHERE versions > 0) AS oldest_at
+    FROM (SELECT table_id, versions, oldest_at FROM lakefork.hot_count WHERE catalog_id = %(catalog_id)s
+          UNION ALL SELECT table_id, versions, counted_at FROM lakefork.hot_delta WHERE catalog_id = %(catalog_id)s) c
+    GROUP BY table_id
+), page AS MATERIALIZED (
+    SELECT t.table_id, n.schema_name, t.table_name
+    FROM lakefork.visible_table(%(catalog_id)s) t JOIN lakefork.visible_schema(%(catalog_id)s) n USING (schema_id)
+    WHERE (%(search)s::text IS NULL OR strpos(lower(n.schema_name || '.' || t.table_name), lower(%(search)s)) > 0)
+      AND (%(after)s::text IS NULL OR n.schema_name || '.' || t.table_name > %(after)s)
+    ORDER BY n.schema_name || '.' || t.table_name LIMIT %(limit)s
+)
+SELECT p.schema_name AS namespace, p.table_name AS table, k.value AS kind, coalesce(s.record_count, 0) AS rows, coalesce(s.file_size_bytes, 0) AS bytes,
+       f.files, coalesce(w.hot, 0) AS hot, w.oldest_at
+FROM page p
+LEFT JOIN waiting w USING (table_id)
+LEFT JOIN public.ducklake_table_stats s ON s.catalog_id = %(catalog_id)s AND s.table_id = p.table_id
+LEFT JOIN lakefork.visible_tag(%(catalog_id)s) k ON k.object_id = p.table_id AND k.key = 'kind'
+CROSS JOIN LATERAL (SELECT count(*) AS files FROM lakefork.visible_data_file(%(catalog_id)s) f WHERE f.table_id = p.table_id) f
+ORDER BY p.schema_name || '.' || p.table_name;
+
+-- table: what there is to know of one table
+SELECT t.table_id, d.definition, coalesce(s.record_count, 0) AS rows, coalesce(s.file_size_bytes, 0) AS bytes,
+       (SELECT count(*) FROM lakefork.visible_data_file(%(catalog_id)s) f WHERE f.table_id = t.table_id) AS files,
+       (SELECT count(*) FROM public.ducklake_data_file f WHERE f.catalog_id = %(catalog_id)s AND f.table_id = t.table_id AND f.end_snapshot IS NOT NULL)
+           AS retained_files,
+       w.hot, w.users_waiting, w.oldest_at, p.max_versions, p.max_seconds,
+       (SELECT count(*) FROM lakefork.manifest_pending m WHERE m.catalog_id = %(catalog_id)s AND m.table_id = t.table_id) AS manifests_pending,
+       (SELECT coalesce(jsonb_object_agg(sync_state, entries), '{}') FROM (
+            SELECT sync_state, count(*) AS entries FROM lakefork.manifest_cache m
+            WHERE m.catalog_id = %(catalog_id)s AND m.table_id = t.table_id GROUP BY 1) m) AS manifests_cached
+FROM lakefork.find_tables(%(catalog_id)s, ARRAY[%(namespace)s], ARRAY[%(table)s]) t
+CROSS JOIN LATERAL (SELECT lakefork.table_definition(%(catalog_id)s, t.table_id, t.definition_snapshot) AS definition) d
+LEFT JOIN public.ducklake_table_stats s ON s.catalog_id = %(catalog_id)s AND s.table_id = t.table_id
+CROSS JOIN LATERAL lakefork.flush_policy(%(catalog_id)s, t.table_id, %(default_rows)s, %(default_seconds)s) p
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(c.versions), 0)::bigint AS hot, count(DISTINCT c.user_id) FILTER (WHERE c.versions > 0) AS users_waiting,
+           min(c.oldest_at) FILTER (WHERE c.versions > 0) AS oldest_at
+    FROM (SELECT user_id, versions, oldest_at FROM lakefork.hot_count WHERE catalog_id = %(catalog_id)s AND table_id = t.table_id
+          UNION ALL SELECT user_id, versions, counted_at FROM lakefork.hot_delta WHERE catalog_id = %(catalog_id)s AND table_id = t.table_id) c) w;
+
+-- versions_of_table: the definitions that a table had, the newest first
+SELECT v.schema_version, v.begin_snapshot, s.snapshot_time, lakefork.table_definition(%(catalog_id)s, %(table_id)s, v.begin_snapshot) -> 'columns' AS columns
+FROM public.ducklake_schema_versions v LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = v.begin_snapshot
+WHERE v.catalog_id = %(catalog_id)s AND v.table_id = %(table_id)s ORDER BY v.begin_snapshot DESC LIMIT 50;
+
+-- files_of_table: batches now or at a snapshot, with the bounds of one column
+SELECT f.data_file_id, f.path, f.user_id, f.record_count AS rows, f.file_size_bytes AS bytes, coalesce(d.file_order, d.begin_snapshot) AS published,
+       f.bounds -> %(column_id)s::text ->> 0 AS low, f.bounds -> %(column_id)s::text ->> 1 AS high
+FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, ARRAY[%(column_id)s]::bigint[], %(snapshot)s) f
+JOIN public.ducklake_data_file d ON d.catalog_id = %(catalog_id)s AND d.data_file_id = f.data_file_id
+ORDER BY f.user_id, f.data_file_id LIMIT %(limit)s;
+
+-- snapshots_of_table: commits that changed a table's files, the newest first
+SELECT e.snapshot_id, s.snapshot_time, c.author, c.changes_made, sum(e.added)::bigint AS files_added, sum(e.removed)::bigint AS files_removed,
+       sum(e.rows)::bigint AS rows
+FROM (SELECT begin_snapshot AS snapshot_id, 1 AS added, 0 AS removed, record_count AS rows FROM public.ducklake_data_file
+      WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s
+      UNION ALL
+      SELECT end_snapshot, 0, 1, -record_count FROM public.ducklake_data_file
+      WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND end_snapshot IS NOT NULL) e
+JOIN public.ducklake_snapshot s USING (snapshot_id)
+LEFT JOIN public.ducklake_snapshot_changes c USING (snapshot_id)
+GROUP BY 1, 2, 3, 4 ORDER BY 1 DESC LIMIT %(limit)s;
+
+-- audits: what audits of flushes found, the newest first
+SELECT run_id, catalog_name, namespace, table_name, audited_at, success, files, results, quarantine FROM system.flush_audits
+WHERE (%(run_id)s::text IS NULL OR run_id = %(run_id)s) AND NOT (%(failed_only)s AND success)
+  AND (%(before)s::timestamptz IS NULL OR audited_at < %(before)s)
+ORDER BY audited_at DESC LIMIT %(limit)s;
+
+-- job_counts: how many attempts of each job ended how, as long as they are remembered
+SELECT job_type, status, count(*) AS attempts FROM system.jobs GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- fork_children: a page of the forks of a catalog, or of those that came from none that is still there
+WITH page AS MATERIALIZED (
+    SELECT c.catalog_id, c.catalog_name, f.parent_snapshot, f.created_at, f.expires_at, c.begin_snapshot
+    FROM public.ducklake_catalog c LEFT JOIN lakefork.fork f USING (catalog_id)
+    WHERE c.end_snapshot IS NULL AND (%(after)s::text IS NULL OR c.catalog_name > %(after)s)
+      AND CASE WHEN %(parent_id)s::bigint IS NOT NULL THEN f.parent_id = %(parent_id)s
+               ELSE NOT EXISTS (SELECT FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id AND p.end_snapshot IS NULL) END
+    ORDER BY c.catalog_name LIMIT %(limit)s
+), below AS (
+    SELECT k.parent_id, count(*) AS forks
+    FROM lakefork.fork k JOIN public.ducklake_catalog c ON c.catalog_id = k.catalog_id AND c.end_snapshot IS NULL
+    WHERE k.parent_id = ANY (ARRAY(SELECT catalog_id FROM page)) GROUP BY 1
+)
+SELECT p.catalog_name AS name, p.parent_snapshot AS forked_at_snapshot, coalesce(p.created_at, s.snapshot_time) AS created_at, p.expires_at,
+       u.own_files, u.own_bytes::bigint AS own_bytes, u.shared_files, u.shared_bytes::bigint AS shared_bytes,
+       coalesce(b.forks, 0) AS forks
+FROM page p
+LEFT JOIN below b ON b.parent_id = p.catalog_id
+JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (catalog_id)
+LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
+ORDER BY p.catalog_name;
+
+-- plans: what runs of retention_gc and file_cleanup decided to do, the newest first
+SELECT p.plan_id, p.job, p.run_id, p.created_at, p.begun_at, p.done_at, i.catalogs, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
+FROM (SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s) p
+CROSS JOIN LATERAL (
+    SELECT count(DISTINCT g.catalog_id) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files, sum(g.bytes)::bigint AS bytes,
+           sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
+    FROM lakefork.gc_item g WHERE g.plan_id = p.plan_id) i
+ORDER BY p.created_at DESC;
+
+-- cleanup_totals: files that wait to be removed, and what was removed so far
+SELECT s.files, s.bytes, s.oldest_at, d.removed_files, d.removed_bytes
+FROM (SELECT count(*) AS files, coalesce(sum(s.file_size_bytes), 0)::bigint AS bytes, min(f.schedule_start) AS oldest_at
+      FROM public.ducklake_files_scheduled_for_deletion f LEFT JOIN lakefork.scheduled_file s USING (catalog_id, data_file_id)) s,
+     (SELECT count(*) AS removed_files, coalesce(sum(size_bytes), 0)::bigint AS removed_bytes FROM system.deletions WHERE outcome = 'removed') d;
+
+-- deletions: the ledger, the newest first
+SELECT deletion_id, run_id, path, size_bytes AS bytes, last_catalog, last_snapshot, reason, decided_at, removed_at, outcome, trash_path, restored_at
+FROM system.deletions WHERE %(before)s::bigint IS NULL OR deletion_id < %(before)s ORDER BY deletion_id DESC LIMIT %(limit)s;
+
+-- pinned: snapshots that are kept for ever
+SELECT catalog_name AS catalog, name, snapshot_id, tagged_at, tagged_by FROM system.snapshot_tags ORDER BY tagged_at DESC LIMIT %(limit)s;

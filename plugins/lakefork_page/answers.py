@@ -1,0 +1,132 @@
+"""What the page asks for, as JSON. It only reads; runs are started through Airflow's own API, which asks who may."""
+
+import datetime
+import time
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from fastapi import APIRouter, Depends, Query
+
+from lakefork.catalog.connection import Connection
+from lakefork.catalog.forks import reclaimable
+from lakefork.overview import lake
+from lakefork.overview.forks import list_children
+from lakefork.overview.gc import list_deletions, read_gc
+from lakefork.overview.status import read_status
+from lakefork.overview.tables import list_tables, read_table
+from lakefork.params import JOBS
+from lakefork.settings import load_settings
+from lakefork_page.database import Reading
+
+TOTALS_SECONDS = 15.0
+
+router = APIRouter(prefix="/api", dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
+Text = Annotated[str | None, Query(max_length=300)]
+Name = Annotated[str, Query(min_length=1, max_length=300)]
+Span = Annotated[str, Query(pattern=f"^({'|'.join(lake.SPANS)})$")]
+Time = datetime.datetime | None
+PositiveId = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+
+@router.get("/me")
+def me(user: GetUserDep) -> dict[str, Any]:
+    """Which jobs this user may start, and which of all jobs cannot do without parameters."""
+    manager = get_auth_manager()
+    may_trigger = [
+        job
+        for job in JOBS
+        if manager.is_authorized_dag(
+            method="POST", access_entity=DagAccessEntity.RUN, details=DagDetails(id=job), user=user
+        )
+    ]
+    needs_params = [job for job, params in JOBS.items() if any(f.is_required() for f in params.model_fields.values())]
+    return {"user": user.get_name(), "may_trigger": may_trigger, "needs_params": needs_params}
+
+
+@router.get("/status")
+def status(connection: Reading) -> dict[str, Any]:
+    """The same as `lakefork status --json`, for programs."""
+    return read_status(connection, load_settings().flush).as_json()
+
+
+@router.get("/overview")
+def overview(connection: Reading) -> dict[str, Any]:
+    return {
+        "totals": _totals.read(connection),
+        "waiting": lake.list_waiting(connection, load_settings().flush, 20),
+        "jobs": lake.last_runs(connection),
+        "failures": lake.list_runs(connection, status="failed", limit=5).rows,
+    }
+
+
+@router.get("/catalogs")
+def catalogs(connection: Reading, search: Text = None, after: Text = None) -> lake.Page:
+    return lake.list_catalogs(connection, search, after)
+
+
+@router.get("/forks")
+def forks(connection: Reading, parent: Text = None, after: Text = None) -> lake.Page:
+    return list_children(connection, parent, after)
+
+
+@router.get("/reclaim")
+def reclaim(connection: Reading, catalog: Name) -> list[dict[str, Any]]:
+    return reclaimable(connection, catalog)
+
+
+@router.get("/tables")
+def tables(connection: Reading, catalog: Name, search: Text = None, after: Text = None) -> lake.Page:
+    return list_tables(connection, catalog, search, after)
+
+
+@router.get("/table")
+def table(
+    connection: Reading, catalog: Name, namespace: Name, table: Name, snapshot: PositiveId = None, user: Text = None
+) -> dict[str, Any]:
+    policy = load_settings().flush
+    return read_table(connection, catalog, namespace, table, policy, snapshot=snapshot, user=user)
+
+
+@router.get("/runs")
+def runs(connection: Reading, job: Text = None, status: Text = None, before: Time = None) -> lake.Page:
+    return lake.list_runs(connection, job, status, before)
+
+
+@router.get("/audits")
+def audits(connection: Reading, run: Text = None, failed: bool = False, before: Time = None) -> lake.Page:
+    return lake.list_audits(connection, run, before, failed_only=failed)
+
+
+@router.get("/gc")
+def gc(connection: Reading) -> dict[str, Any]:
+    return read_gc(connection)
+
+
+@router.get("/deletions")
+def deletions(connection: Reading, before: PositiveId = None) -> lake.Page:
+    return list_deletions(connection, before)
+
+
+@router.get("/flushed")
+def flushed(connection: Reading, span: Span = "24h", catalog: Text = None) -> dict[str, Any]:
+    seconds, step = lake.SPANS[span]
+    return {"seconds": seconds, "step": step, "points": lake.read_flushed(connection, span, catalog)}
+
+
+class _Totals:
+    """Counting everything takes longer than all else, and need not be done for each glance."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+        self._until = 0.0
+
+    def read(self, connection: Connection) -> dict[str, Any]:
+        if time.monotonic() > self._until:
+            self._found = lake.read_totals(connection)
+            self._until = time.monotonic() + TOTALS_SECONDS
+        return self._found
+
+
+_totals = _Totals()

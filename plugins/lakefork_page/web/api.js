@@ -1,0 +1,23 @@
+// Answers of the page's own app, and the one request that changes something: it goes to Airflow's API, which asks who may.
+
+export class Problem extends Error {}
+
+export async function get(name, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return answer(await fetch(`api/${name}?${new URLSearchParams(given)}`));
+}
+
+export async function startRun(job, conf) {
+  const body = JSON.stringify({ logical_date: null, conf });
+  const headers = { "Content-Type": "application/json" };
+  return answer(await fetch(`../api/v2/dags/${encodeURIComponent(job)}/dagRuns`, { method: "POST", headers, body }));
+}
+
+async function answer(response) {
+  if (response.ok) return response.json();
+  const said = await response.json().catch(() => ({}));
+  const reason = typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail ?? response.statusText);
+  throw new Problem(response.status === 401 ? "Your session has ended: log in to Airflow again." : reason);
+}
+
+export const airflowPath = (trace) => (trace?.includes(" /dags/") ? `..${trace.slice(trace.indexOf(" ") + 1)}` : null);

@@ -1,0 +1,61 @@
+// Which view is shown: the part of the address after #. Keys: 1 to 6 for the views, / for the search.
+
+import { get } from "./api.js";
+import { el } from "./dom.js";
+import { allow } from "./start.js";
+import * as views from "./views.js";
+
+const VIEWS = { "": views.overview, catalogs: views.catalogs, catalog: views.catalog, table: views.oneTable, forks: views.forks, runs: views.runs, audits: views.audits, gc: views.gc };
+const main = document.getElementById("view");
+let shown = 0;
+
+async function show() {
+  const turn = ++shown;
+  const [address, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...parts] = address.split("/").map(decodeURIComponent);
+  markCurrent(name);
+  main.setAttribute("aria-busy", "true");
+  const view = VIEWS[name] ?? (() => [el("p", {}, "There is no such view.")]);
+  const parts_shown = await view(parts, new URLSearchParams(query)).catch((problem) => [el("p", { class: "problem", role: "alert" }, problem.message)]);
+  if (turn !== shown) return;
+  main.replaceChildren(...parts_shown.filter(Boolean));
+  main.setAttribute("aria-busy", "false");
+  document.title = name ? `${[name, ...parts].join(" ")} – Lakefork` : "Lakefork";
+}
+
+function markCurrent(name) {
+  const own = { catalog: "catalogs", table: "catalogs" }[name] ?? name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === `#/${own}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    document.querySelector("input[type=search]")?.focus();
+  } else {
+    document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)?.click();
+  }
+}
+
+// Airflow remembers what its user chose; without a choice the system's preference counts.
+function followTheme() {
+  const chosen = localStorage.getItem("theme");
+  if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
+  else delete document.documentElement.dataset.theme;
+}
+
+followTheme();
+window.addEventListener("storage", followTheme);
+window.addEventListener("hashchange", show);
+document.addEventListener("keydown", onKey);
+try {
+  const me = await get("me");
+  allow(me);
+  document.getElementById("user").textContent = me.may_trigger.length ? me.user : `${me.user} (read only)`;
+} finally {
+  show();
+}

@@ -1,0 +1,58 @@
+// Starting a run: what will happen is shown first, then Airflow is asked.
+
+import { startRun } from "./api.js";
+import { airflowLink, el } from "./dom.js";
+
+let mayTrigger = [], needsParams = [];
+
+export function allow(me) {
+  [mayTrigger, needsParams] = [me.may_trigger, me.needs_params];
+}
+
+// A button for those who may; for others, and where parameters are missing, nothing.
+export function startButton(job, conf, text = job) {
+  if (!mayTrigger.includes(job) || (needsParams.includes(job) && !Object.keys(conf).length)) return null;
+  return el("button", { type: "button", onclick: () => ask(job, conf) }, text);
+}
+
+function ask(job, conf) {
+  const dialog = document.getElementById("start");
+  const said = el("p", { role: "status" });
+  const go = el("button", { type: "button", class: "main" }, "Start");
+  const close = el("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
+  go.addEventListener("click", async () => {
+    go.disabled = true;
+    try {
+      const run = await startRun(job, chosen(fields));
+      const address = `../dags/${encodeURIComponent(job)}/runs/${encodeURIComponent(run.dag_run_id)}`;
+      said.replaceChildren("Started: ", airflowLink(address, run.dag_run_id));
+      close.textContent = "Close";
+      close.focus();
+    } catch (problem) {
+      said.replaceChildren(el("span", { class: "problem" }, problem.message));
+      go.disabled = false;
+    }
+  });
+  const fields = Object.entries(conf).map(([name, value]) => [name, value, field(name, value)]);
+  const parameters = fields.flatMap(([name, , input]) => [el("dt", {}, el("label", { for: input.id }, name)), el("dd", {}, input)]);
+  dialog.replaceChildren(
+    el("h2", { id: "start-title" }, `Start ${job}`),
+    parameters.length ? el("dl", {}, parameters) : el("p", { class: "faint" }, "For all catalogs."),
+    el("p", { class: "faint" }, "More choices: ", airflowLink(`../dags/${job}`, `${job} in Airflow`), ", Trigger."),
+    said,
+    el("div", { class: "bar" }, go, close),
+  );
+  dialog.showModal();
+  go.focus();
+}
+
+function field(name, value) {
+  const type = { boolean: "checkbox", number: "number" }[typeof value] ?? "text";
+  return el("input", { id: `start-${name}`, type, checked: value === true, value: type === "checkbox" ? null : String(value) });
+}
+
+// As the job wants them: what was emptied is left out.
+function chosen(fields) {
+  const values = fields.map(([name, value, input]) => [name, typeof value === "boolean" ? input.checked : typeof value === "number" ? input.valueAsNumber : input.value]);
+  return Object.fromEntries(values.filter(([, value]) => value !== "" && !Number.isNaN(value)));
+}

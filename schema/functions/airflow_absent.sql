@@ -1,0 +1,21 @@
+-- What Airflow knows of jobs, as long as nobody said where its tables are: nothing. schema/airflow.sql replaces these.
+
+-- The number of an attempt, by its trace: DAG/run/task/try.
+CREATE FUNCTION lakefork.attempt_of(p_trace text) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(substring(p_trace FROM '^[^/]+/[^/]+/[^/]+/([0-9]{1,9})$')::integer, 1) $$;
+
+-- How an attempt is doing (running, completed, failed); NULL: not known there.
+CREATE FUNCTION lakefork.airflow_status(p_trace text) RETURNS text LANGUAGE sql STABLE AS 'SELECT NULL::text';
+
+-- Attempts of tasks that run jobs, of which the job itself reported nothing (yet).
+CREATE FUNCTION lakefork.unreported_attempts()
+RETURNS TABLE (trace text, job_type varchar, run_id varchar, params jsonb, status text, start_time timestamptz, end_time timestamptz,
+               problem text, node_id varchar)
+LANGUAGE sql STABLE AS $$
+    SELECT NULL::text, NULL::varchar, NULL::varchar, NULL::jsonb, NULL::text, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::varchar
+    WHERE false
+$$;
+
+-- When each job runs next by itself.
+CREATE FUNCTION lakefork.airflow_schedule() RETURNS TABLE (job_type varchar, next_run timestamptz, is_paused boolean)
+LANGUAGE sql STABLE AS $$ SELECT NULL::varchar, NULL::timestamptz, NULL::boolean WHERE false $$;

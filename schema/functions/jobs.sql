@@ -1,0 +1,31 @@
+-- What system.jobs is made of.
+
+-- Where to look for an attempt: 'cli', or DAG/run/task/try of Airflow with its page there.
+CREATE FUNCTION lakefork.trace_with_link(p_trace text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_trace LIKE 'cli/%' THEN 'cli'
+                ELSE p_trace || format(' /dags/%s/runs/%s/tasks/%s?try_number=%s', split_part(p_trace, '/', 1), split_part(p_trace, '/', 2),
+                                       split_part(p_trace, '/', 3), split_part(p_trace, '/', 4)) END
+$$;
+
+CREATE FUNCTION lakefork.parameter_list(p_params jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$ SELECT ARRAY(SELECT k || '=' || v FROM jsonb_each_text(p_params) AS e (k, v) WHERE v IS NOT NULL) $$;
+
+-- How an attempt is doing that has not said that it ended. Without Airflow, one that does not report has failed.
+CREATE FUNCTION lakefork.status_of_silent(p_trace text, p_heartbeat_at timestamptz) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(CASE WHEN p_trace NOT LIKE 'cli/%' THEN lakefork.airflow_status(p_trace) END,
+                    CASE WHEN p_heartbeat_at < now() - interval '2 minutes' THEN 'failed' ELSE 'running' END)
+$$;
+
+-- Forgets what jobs reported longer ago than p_days; of Airflow's own records, those since the oldest report are shown.
+CREATE FUNCTION lakefork.forget_jobs(p_days double precision) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    since timestamptz := now() - make_interval(secs => p_days * 86400);
+    forgotten bigint;
+BEGIN
+    DELETE FROM lakefork.job_run WHERE started_at < since AND heartbeat_at < since;
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END $$;

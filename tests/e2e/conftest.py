@@ -1,0 +1,19 @@
+"""One stack for the files test_stack*.py, which run in the order of their names; the last one stops it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from stack import Stack
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("stack") / "home")
+    up = stack.lakefork("stack", "up")
+    assert up.returncode == 0, up.stdout + up.stderr
+    assert "Airflow:   0 s, waiting for" in up.stdout and "Airflow is up after" in up.stdout
+    assert f"login: admin / {stack.secrets['airflow-login']}" in up.stdout
+    yield stack
+    stack.lakefork("stack", "down")
+    assert stack.processes() == []

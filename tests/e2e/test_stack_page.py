@@ -1,0 +1,202 @@
+"""The Lakefork page as people use it: in a browser, logged in, and only as far as they may."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from browser import CHROMIUM, Page, open_page
+from lakefork.params import JOBS
+from stack import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
+VIEWS = {
+    "overview": ("", "demo"),
+    "catalogs": ("catalogs", "demo"),
+    "catalog": ("catalog/demo", "web.messages"),
+    "table": ("table/demo/web/messages", "AT (VERSION =>"),
+    "forks": ("forks", "own"),
+    "runs": ("runs", "catalog_fsck"),
+    "audits": ("audits", "passed"),
+    "gc": ("gc", "Nothing was removed yet"),
+}
+READY = "document.getElementById('view')?.getAttribute('aria-busy') === 'false'"
+
+
+def test_nobody_sees_anything_without_a_login(stack: Stack) -> None:
+    for path in (
+        "",
+        "web/app.js",
+        "api/me",
+        "api/overview",
+        "api/table?catalog=demo&namespace=web&table=views",
+        "metrics",
+    ):
+        answer = stack.get(f"/lakefork/{path}", user=None)
+        assert answer.status_code == 401, path
+        assert "demo" not in answer.text
+    page = stack.get("/lakefork/", user=None, Accept="text/html")
+    assert page.status_code == 401 and "/auth/login?next=/lakefork/" in page.text
+
+
+def test_a_viewer_looks_and_starts_nothing(stack: Stack) -> None:
+    assert stack.get("/lakefork/api/me", "viewer").json()["may_trigger"] == []
+    assert set(stack.get("/lakefork/api/me").json()["may_trigger"]) == set(JOBS)
+    assert stack.get("/lakefork/api/overview", "viewer").status_code == 200
+    refused = httpx.post(
+        f"{stack.url}/api/v2/dags/flush/dagRuns", json={"logical_date": None, "conf": {}},
+        headers={"Authorization": f"Bearer {stack.token('viewer')}"}, trust_env=False,
+    )  # fmt: skip
+    assert refused.status_code == 403
+
+
+def test_the_answers_are_right_and_hold_no_secret(stack: Stack) -> None:
+    overview = stack.get("/lakefork/api/overview").json()
+    assert overview["totals"]["catalogs"] >= 2 and {row["job"] for row in overview["jobs"]} == set(JOBS)
+    assert [row["next_run"] for row in overview["jobs"] if row["job"] == "flush"] != [None], "as Airflow planned it"
+    status = stack.get("/lakefork/api/status").json()
+    assert {"demo", "main"} <= {catalog["name"] for catalog in status["catalogs"]}
+    table = stack.get("/lakefork/api/table?catalog=demo&namespace=web&table=messages").json()
+    assert {batch["user_id"] for batch in table["batches"]} == {"ada", "bob", "eve"}
+    assert [point for point in stack.get("/lakefork/api/flushed?span=6h").json()["points"] if point["waited_seconds"]]
+    metrics = stack.get("/lakefork/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'lakefork_job_attempts{job="flush",status="completed"}' in metrics.text
+    for text in (str(overview), str(status), str(table), metrics.text):
+        assert not [name for name, secret in stack.secrets.items() if secret in text]
+    pool = stack.get("/api/v2/pools/lakefork_spark").json()
+    assert pool["slots"] == 1
+    assert {dag["dag_id"] for dag in stack.get("/api/v2/dags").json()["dags"]} == set(JOBS), "ours and no examples"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "api/table?catalog=nope&namespace=a&table=b", "api/table?catalog=demo&namespace=web&table=nope", "api/table",
+        "api/tables?catalog=%00", "api/table?catalog=demo&namespace=web&table=views&snapshot=-1", "api/flushed?span=1y",
+        "api/table?catalog=demo&namespace=web&table=views&snapshot=99999999999999999999", "api/runs?before=yesterday",
+        "api/catalogs?search=" + "x" * 301, "web/..%2Fapp.py", "web/nope.js", "api/reclaim?catalog='; DROP TABLE x; --",
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_politely(stack: Stack, path: str) -> None:
+    answer = stack.get(f"/lakefork/{path}")
+    assert 400 <= answer.status_code < 500, answer.text
+    assert "Traceback" not in answer.text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["overview", "catalogs", "tables", "table", "forks", "reclaim", "runs", "audits", "flushed", "gc", "deletions"]),
+    query=st.dictionaries(
+        st.sampled_from(["catalog", "namespace", "table", "search", "after", "before", "snapshot", "user", "span", "run", "failed", "parent", "status"]),
+        st.one_of(st.text(max_size=20), st.sampled_from(["demo", "web", "views", "1", "-1", "2026-01-01T00:00:00Z", "%", "true"])),
+    ),
+)  # fmt: skip
+def test_no_question_breaks_it(stack: Stack, name: str, query: dict[str, str]) -> None:
+    answer = stack.get(f"/lakefork/api/{name}?{urlencode(query, errors='replace')}")
+    assert answer.status_code in (200, 404, 422), answer.text
+    answer.json()
+
+
+def test_a_task_has_a_button_that_leads_to_the_page(stack: Stack) -> None:
+    tasks = stack.get("/api/v2/dags/flush/dagRuns/~/taskInstances?state=success&task_id=flush").json()["task_instances"]
+    run_id = tasks[0]["dag_run_id"]
+    links = stack.get(f"/api/v2/dags/flush/dagRuns/{run_id}/taskInstances/flush/links").json()["extra_links"]
+    assert links["Audits"].startswith(f"{stack.url}/lakefork/#/audits?run=")
+    assert links["Lakefork"].startswith(f"{stack.url}/lakefork/#/")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with open_page(tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where they are kept; SCREENSHOT_DIR says where else."""
+    path = Path(os.environ.get("SCREENSHOT_DIR") or tmp_path_factory.mktemp("screenshots"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def show(page: Page, stack: Stack, view: str, user: str = "admin") -> None:
+    page.cookie(stack.url, "_token", stack.token(user))
+    page.open("about:blank")
+    page.open(f"{stack.url}/lakefork/#/{view}")
+    page.wait_for(READY)
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", VIEWS)
+def test_each_view_is_complete(stack: Stack, page: Page, screenshots: Path, name: str) -> None:
+    view, expected = VIEWS[name]
+    page.size(1280, 1000)
+    page.prefer("light")
+    show(page, stack, view)
+    assert expected in page.text("main")
+    assert page.evaluate("document.querySelectorAll('.problem').length") == 0
+    assert len(page.screenshot(screenshots / f"{name}.png")) > 10_000, "an empty page is smaller"
+    assert page.problems == []
+    assert [url for url in page.requests if not url.startswith((stack.url, "data:", "about:"))] == [], (
+        "nothing from elsewhere"
+    )
+
+
+@needs_chromium
+def test_it_is_usable_on_a_telephone_in_the_dark_and_by_keyboard(stack: Stack, page: Page, screenshots: Path) -> None:
+    page.size(390, 800)
+    page.prefer("light")
+    show(page, stack, "")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "only tables scroll sideways"
+    page.prefer("dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.screenshot(screenshots / "narrow-dark.png")
+    page.key("2")
+    page.wait_for("document.title.startsWith('catalogs')")
+    page.key("/")
+    assert page.evaluate("document.activeElement.type") in ("search", "text")
+    for key in "dem":
+        page.key(key)
+    page.wait_for("document.querySelectorAll('tbody tr').length >= 1 && !document.body.innerText.includes('main')")
+    assert page.problems == []
+
+
+@needs_chromium
+def test_a_button_starts_a_run_with_its_parameters(stack: Stack, page: Page, screenshots: Path) -> None:
+    page.size(1280, 800)
+    page.prefer("light")
+    show(page, stack, "catalog/main", "viewer")
+    assert page.evaluate("document.querySelectorAll('main button').length") == 0 and "read only" in page.text("header")
+    show(page, stack, "catalog/main")
+    page.evaluate("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Check').click()")
+    page.wait_for("document.querySelector('dialog[open]') !== null")
+    page.screenshot(screenshots / "start.png")
+    page.click("dialog button.main")
+    run_id = page.wait_for("document.querySelector('dialog a[href*=runs]')?.innerText")
+    run = stack.get(f"/api/v2/dags/catalog_fsck/dagRuns/{run_id}").json()
+    assert run["conf"] == {"catalog": "main", "deep": True}
+    assert run["triggering_user_name"] == "admin"
+    assert page.problems == []
+
+
+@needs_chromium
+def test_it_is_a_page_of_airflow(stack: Stack, page: Page, screenshots: Path) -> None:
+    page.size(1280, 800)
+    page.cookie(stack.url, "_token", stack.token())
+    page.open(f"{stack.url}/plugin/lakefork")
+    page.wait_for(
+        "document.querySelector('iframe')?.contentDocument?.body?.innerText.includes('Waiting for a flush')", 30
+    )
+    page.screenshot(screenshots / "airflow.png")
+    page.evaluate("document.querySelector('iframe').contentWindow.location.hash = '#/runs'")
+    page.wait_for("document.querySelector('iframe').contentDocument.querySelector('td.buttons a') !== null")
+    page.evaluate("document.querySelector('iframe').contentDocument.querySelector('td.buttons a').click()")
+    page.wait_for("location.pathname.includes('/tasks/')")
