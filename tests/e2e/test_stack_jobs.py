@@ -1,24 +1,12 @@
 """system.jobs under a real scheduler: what becomes of an attempt that is killed."""
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 import httpx
 import psutil
 import pytest
 
-from stack import Stack
+from stack import Stack, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-
-
-def wait_until(found: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"not {what} after {seconds} s"
-        time.sleep(0.3)
-    return answer
 
 
 def test_a_driver_that_is_killed_has_failed_and_is_tried_again(stack: Stack) -> None:

@@ -46,6 +46,20 @@ def load_demo(
     )
 
 
+def change_demo(dsn: str, settings: Settings, progress: Callable[[str], None]) -> None:
+    """Some of the rows get new versions, some go."""
+    with Engine(settings, dsn) as engine:
+        for user in USERS:
+            engine.execute(
+                Session(CATALOG, user),
+                "UPDATE web.messages SET stars = stars + 1 WHERE id % 3 = 0; DELETE FROM web.messages WHERE id % 50 = 7",
+            )
+        engine.execute(
+            Session(CATALOG, role=Role.ADMIN), "UPDATE web.views SET seconds = seconds * 2 WHERE id % 10 = 0"
+        )
+    progress("demo: rows were changed and deleted")
+
+
 def _is_empty(engine: Engine, session: Session, table: str) -> bool:
     (found,) = engine.execute(session, f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - a name of ours
     return bool(found.as_json()["row_count"] == 0)

@@ -7,19 +7,23 @@ from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect, found_version
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.airflow import USER, VIEWER, AirflowClient, EmbeddedAirflow
-from lakefork.embedded.demo import load_demo
+from lakefork.embedded.demo import change_demo, load_demo
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.overview.status import read_status
 from lakefork.settings import Settings
 
-# Every DAG once, in an order that makes sense; `make run` proves that the whole pipeline works.
+# Every DAG, in an order that makes sense; `make run` proves that the whole pipeline works. Before the second flush rows
+# of the demo are changed, so that there is something to merge, to give up and to free.
 DAG_RUNS: list[tuple[str, dict[str, Any]]] = [
     ("flush", {"force": True}),
-    ("snapshot_dedup", {}),
+    ("fork_provision", {"parent": "demo", "name_prefix": "demo_fork_", "count": 3, "if_not_exists": True}),
+    ("flush", {"force": True}),
+    ("snapshot_dedup", {"min_batches": 2}),
     ("manifest_rebuild", {}),
     ("manifest_eviction", {}),
-    ("fork_provision", {"parent": "demo", "name_prefix": "demo_fork_", "count": 3, "if_not_exists": True}),
+    ("retention_gc", {"retain_snapshots": 1}),
+    ("file_cleanup", {"older_than": "1s", "orphans": True}),
     ("catalog_fsck", {"deep": True}),
 ]
 
@@ -33,7 +37,11 @@ def run(settings: Settings) -> int:
     started = time.monotonic()
     try:
         dsn, _, client = _start(settings)
-        results = [(dag_id, client.run_dag(dag_id, conf, say)) for dag_id, conf in DAG_RUNS]
+        results = []
+        for dag_id, conf in DAG_RUNS:
+            if results and dag_id == "flush":
+                change_demo(dsn, settings, say)
+            results.append((dag_id, client.run_dag(dag_id, conf, say)))
         _report(settings, dsn, results, time.monotonic() - started)
     finally:
         down(settings)
@@ -65,7 +73,7 @@ def _start(settings: Settings) -> tuple[str, EmbeddedAirflow, AirflowClient]:
     _ensure_catalog(settings, dsn)
     airflow = EmbeddedAirflow(settings, dsn)
     client = airflow.start(say)
-    client.wait_for_dags([dag_id for dag_id, _ in DAG_RUNS])
+    client.wait_for_dags(sorted({dag_id for dag_id, _ in DAG_RUNS}))
     return dsn, airflow, client
 
 
