@@ -52,7 +52,7 @@ def change_demo(dsn: str, settings: Settings, progress: Callable[[str], None]) -
         for user in USERS:
             engine.execute(
                 Session(CATALOG, user),
-                "UPDATE web.messages SET stars = stars + 1 WHERE id % 3 = 0; DELETE FROM web.messages WHERE id % 50 = 7",
+                "UPDATE web.messages SET stars = stars + 1 WHERE id % 3 = 0; DELETE FROM web.messages WHERE id % 9 = 7",
             )
         engine.execute(
             Session(CATALOG, role=Role.ADMIN), "UPDATE web.views SET seconds = seconds * 2 WHERE id % 10 = 0"

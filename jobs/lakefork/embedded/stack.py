@@ -37,7 +37,7 @@ def run(settings: Settings) -> int:
     started = time.monotonic()
     try:
         dsn, _, client = _start(settings)
-        results = []
+        results: list[tuple[str, dict[str, Any]]] = []
         for dag_id, conf in DAG_RUNS:
             if results and dag_id == "flush":
                 change_demo(dsn, settings, say)
