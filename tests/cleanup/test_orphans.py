@@ -20,6 +20,7 @@ from lakefork.errors import DatabaseError, NotFoundError, StorageError
 from lakefork.settings import Settings, StorageSettings
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.sql.engine import Engine
+from lakefork.storage.removal import remove_many
 from sql_lake import SqlLake
 
 TEMPORARY = "0123456789abcdef" * 2
@@ -348,7 +349,14 @@ def test_a_lake_on_s3(flush_lake: FlushLake, s3: str, make_settings: Callable[..
         ]
         for key in strays + foreign:
             client.put_object(Bucket="lake", Key=key, Body=b"x")
-        assert orphans(lake) == sorted(f"s3://lake/{key}" for key in strays)
+        found = orphans(lake)
+        assert found == sorted(f"s3://{'vault@' * key.startswith('far')}lake/{key}" for key in strays)
+        with lake.context(job="file_cleanup") as context:
+            assert known_paths(context.connection, found) == set()
+            batch = "s3://vault@lake/far/app/u/shared/batch-0.parquet"
+            assert known_paths(context.connection, [batch]) == {batch}
+        assert {one.outcome for one in remove_many(found[-1:], context.storage)} == {"removed"}
+        assert orphans(lake) == found[:-1]
         _forget_parent(lake)
         assert {path for path in orphans(lake) if "batch" in path} == {
             f"s3://lake/{key}" for key in strays if "batch" in key and "far" not in key

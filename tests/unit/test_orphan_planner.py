@@ -131,6 +131,15 @@ def test_a_place_that_two_catalogs_had_belongs_to_both() -> None:
     assert planned.known
 
 
+def test_locations_that_begin_alike_are_one_root_with_all_their_directories() -> None:
+    (planned,) = plan_roots([root("/x", location="/x/[^/]*/a/"), root("/x", location="/x/[^/]*/b/")])
+    for name in ("a", "b"):
+        assert spared_at_once(planned, f"/x/ada/{name}/batch-1.parquet", OLD, CUTOFF) is None
+    assert spared_at_once(planned, "/x/ada/c/batch-1.parquet", OLD, CUTOFF)
+    (planned,) = plan_roots([root("/x", location="/x/"), root("/x")])
+    assert planned.location is None
+
+
 def test_roots_that_are_one_by_a_link_are_refused() -> None:
     refuse_links({"/a": "/a", "/a/b": "/a/b", "/ab": "/ab", "/c": "/elsewhere/c"})
     with pytest.raises(StorageError, match="/b and /a are the same directory by a link"):

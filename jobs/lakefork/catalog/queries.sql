@@ -202,12 +202,9 @@ GROUP BY o.catalog_id, o.table_id, o.user_id ORDER BY o.catalog_id, o.table_id, 
 SELECT user_id, etag, sync_state FROM lakefork.manifest_cache
 WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND user_id = ANY (%(users)s);
 
--- known_files: those of some paths that a catalog has now or had at an older snapshot, or that were staged and not published
-SELECT p.path FROM unnest(%(paths)s::text[]) AS p (path)
-WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE s.path = p.path)
-   OR lakefork.place(p.path) IN (SELECT lakefork.place(f.path) FROM public.ducklake_data_file f WHERE NOT f.path_is_relative)   -- forks
-   OR lakefork.place(p.path) IN (SELECT lakefork.place(r.path) FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id)
-                                 JOIN lakefork.file_reference r USING (catalog_id, table_id));
+-- known_files: those of some paths that somebody needs, see lakefork.claims
+SELECT DISTINCT p.path FROM unnest(%(paths)s::text[]) AS p (path)
+JOIN lakefork.claims(ARRAY(SELECT lakefork.place(n) FROM unnest(%(paths)s::text[]) n), '{}') c ON c.path = lakefork.place(p.path);
 
 -- request_manifests: has manifests written anew by whoever works on the table next
 INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)

@@ -45,6 +45,8 @@ class Root:
 
 @dataclass(frozen=True)
 class Orphan:
+    """path and root: normal paths, with the name of credentials that open them, if any."""
+
     path: str
     size_bytes: int
     modified: datetime.datetime
@@ -75,8 +77,10 @@ def plan_roots(found: Iterable[Root]) -> list[Root]:
 
 def _merge(roots: Sequence[Root]) -> Root:
     data_paths = [root for root in roots if root.location is None]
+    patterns = dict.fromkeys(root.location for root in roots if root.location is not None)
     return replace(
         (data_paths or roots)[0],
+        location=None if data_paths else f"(?:{'|'.join(patterns)})",
         catalog_ids=tuple(catalog for root in roots for catalog in root.catalog_ids),
         known=any(root.known for root in roots),
         samples=tuple(sample for root in roots for sample in root.samples),

@@ -188,25 +188,17 @@ def _count(
         totals.kinds += report.kinds
         for finding in report.findings:
             context.progress(str(finding))
-    for finding in _extra_files(context, tables, reports):
+    for finding in _extra_files(context, reports):
         totals.kinds[finding.kind] += 1
         context.progress(str(finding))
 
 
-def _extra_files(
-    context: JobContext, tables: Sequence[TableDirectories], reports: Sequence[CheckReport]
-) -> list[ManifestFinding]:
+def _extra_files(context: JobContext, reports: Sequence[CheckReport]) -> list[ManifestFinding]:
     """Files that lie there and are no batch, less those that an older snapshot, a fork or a run needs."""
     unknown = {path: report.task.table.name for report in reports for path in report.unknown}
     if not unknown:
         return []
-    known = context.connection.execute(
-        load("lakefork.catalog")["known_files"],
-        {
-            "paths": list(unknown), "catalogs": [table.catalog_id for table in tables],
-            "tables": [table.table_id for table in tables],
-        },
-    )  # fmt: skip
+    known = context.connection.execute(load("lakefork.catalog")["known_files"], {"paths": list(unknown)})
     needed = {row["path"] for row in known}
     return [
         ManifestFinding("extra file", table, path, "no catalog knows it; file_cleanup removes such files")

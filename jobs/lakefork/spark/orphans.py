@@ -32,7 +32,7 @@ from lakefork.queries import load
 from lakefork.spark.job import JobContext
 from lakefork.storage import StorageOptions
 from lakefork.storage.listing import Span, StoredFile, is_there, list_directories, list_tree
-from lakefork.storage.paths import is_below, spellings
+from lakefork.storage.paths import is_below, place, spellings
 
 Found = TypeVar("Found")
 PAGE = 5_000  # files held against the catalogs by one query
@@ -95,10 +95,10 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
 
 
 def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
-    """Those of some files (their places, as find_orphans yields them) that somebody needs after all."""
-    listed = list(paths)
-    claims = _claims(connection, listed)
-    return {path for path in listed if spared_by_claim(path, claims)}
+    """Those of some files, as find_orphans yields them, that somebody needs after all."""
+    places = {path: place(path) for path in paths}
+    claims = _claims(connection, list(places.values()))
+    return {path for path, where in places.items() if spared_by_claim(where, claims)}
 
 
 def _good(found: Found | LakeforkError) -> Found:
@@ -156,6 +156,8 @@ def _survey(root: Root, listed: bool, storage: StorageOptions) -> Surveyed | Lak
         return Surveyed(root.place, root.real, tuple(parts))
     except OSError as error:
         return StorageError(f"{root.place} cannot be listed: {str(error).splitlines()[0]}")
+    except LakeforkError as error:
+        return error
 
 
 def _parts(root: Root, path: str, storage: StorageOptions, levels: int) -> Iterator[Part]:
@@ -203,7 +205,7 @@ def _candidates(
     parts: Sequence[Part], storage: StorageOptions, cutoff: datetime.datetime
 ) -> Iterator[tuple[Root, StoredFile]]:
     for part in parts:
-        inner = [place for place in part.root.inner if is_below(place, _place(part.root, part.path))]
+        inner = [one for one in part.root.inner if is_below(one, _place(part.root, part.path))]
         for file in list_tree(part.path, storage, skip=inner, span=part.span, deep=part.deep):
             if not spared_at_once(part.root, file.path, file.modified, cutoff):
                 yield part.root, file
@@ -214,7 +216,7 @@ def _orphans(connection: Connection, page: Sequence[tuple[Root, StoredFile]]) ->
     claims = _claims(connection, [*by_real, *(real for path, real in by_real.items() if real != path)])
     for root, file in page:
         if not any(spared_by_claim(path, claims) for path in {file.path, by_real[file.path]}):
-            yield Orphan(file.path, file.size_bytes, file.modified, root.place)
+            yield Orphan(root.path + file.path[len(root.place) :], file.size_bytes, file.modified, root.path)
 
 
 def _real(root: Root, path: str) -> str:
