@@ -16,6 +16,7 @@ from cleanup_lake import age_schedule, cleanup, execute, gc, on_disk, referenced
 from cloned_lake import Cloned, three_flushes_and_a_dedup
 from flush_lake import Filled, FlushLake
 from fork_lake import fork, no_findings, upkeep
+from lake import LOCAL
 from lakefork.catalog import cleanup as ledger
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import tag_snapshot
@@ -337,3 +338,87 @@ def test_settings_have_durations(given_up: Filled) -> None:
     lake = given_up.flush_lake
     settings = lake.settings.model_copy(update={"cleanup": CleanupSettings(older_than="30d")})
     assert cleanup(lake, settings=settings)["files_looked_at"] == 0
+
+
+def stray_file(lake: FlushLake, number: int) -> Path:
+    """A file that nobody knows, older than a second."""
+    stray = Path(lake.lake.catalog.data_path) / f"app/ours/shared/batch-{number}.parquet"
+    stray.write_bytes(b"left by somebody")
+    time.sleep(1.1)
+    return stray
+
+
+def test_orphans_go_by_the_same_steps(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    cleanup(lake)
+    stray = stray_file(lake, 77)
+    assert cleanup(lake, orphans=True)["orphans"] == 0, "it is young"
+    plan = cleanup(lake, orphans=True, older_than="1s", dry_run=True)
+    assert (plan["orphans"], plan["bytes_planned"]) == (1, len(b"left by somebody"))
+    assert f"no catalog knows {stray}" in plan["plan"]
+    assert cleanup(lake)["orphans"] == 0
+    result = cleanup(lake, plan_id=plan["plan_id"])
+    assert (result["orphans"], result["files_deleted"], stray.exists()) == (1, 1, False)
+    assert lake.sql("SELECT path, reason, outcome FROM system.deletions ORDER BY deletion_id DESC LIMIT 1") == [
+        (str(stray), "no catalog knows it", "removed")
+    ]
+    assert given_up.rows() == given_up.in_files()
+
+
+def test_a_plan_of_orphans_that_changed_is_refused(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    cleanup(lake)
+    stray = stray_file(lake, 77)
+    plan = cleanup(lake, orphans=True, older_than="1s", dry_run=True)
+    execute(lake, "INSERT INTO lakefork.staged_file VALUES (%s, 1, 1, 'flush/x/y', now())", str(stray))
+    with pytest.raises(InvalidInputError, match="has changed since"):
+        cleanup(lake, plan_id=plan["plan_id"])
+    assert stray.exists()
+
+
+def test_an_orphan_that_becomes_known_before_the_check_stays(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = given_up.flush_lake
+    cleanup(lake)
+    stray = stray_file(lake, 77)
+    real = file_cleanup.find_orphans
+
+    def find_and_publish(*arguments: Any) -> Any:
+        found = list(real(*arguments))
+        execute(lake, "INSERT INTO lakefork.staged_file VALUES (%s, 1, 1, 'flush/x/y', now())", str(stray))
+        return iter(found)
+
+    monkeypatch.setattr(file_cleanup, "find_orphans", find_and_publish)
+    result = cleanup(lake, orphans=True, older_than="1s")
+    assert (result["orphans"], result["files_still_needed"]) == (0, 1)
+    assert stray.exists()
+
+
+def test_trash_and_undelete(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    doomed = {path: Path(path).read_bytes() for path in scheduled(lake)}
+    settings = lake.settings.model_copy(update={"cleanup": CleanupSettings(trash=True)})
+    assert cleanup(lake, "the_run", settings)["files_deleted"] == 9
+    trash = Path(lake.lake.catalog.data_path) / ".trash"
+    assert not any(Path(path).exists() for path in doomed)
+    assert len(on_disk(trash)) == 9
+    assert {row[1] for row in ledger_of(lake)} == {"trashed"}
+    with connect(lake.lake.dsn) as connection:
+        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (9, [])
+        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (0, [])
+    assert {path: Path(path).read_bytes() for path in doomed} == doomed
+    assert lake.sql("SELECT count(*) FROM system.deletions WHERE restored_at IS NOT NULL") == [(9,)]
+    time.sleep(1.1)
+    assert cleanup(lake, orphans=True, older_than="1s")["orphans"] == 0, "what was brought back stays"
+
+
+def test_the_trash_is_emptied_after_a_time(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    settings = lake.settings.model_copy(update={"cleanup": CleanupSettings(trash=True, trash_for="7d")})
+    cleanup(lake, "the_run", settings)
+    trash = Path(lake.lake.catalog.data_path) / ".trash"
+    cleanup(lake, settings=settings, orphans=True)
+    assert len(on_disk(trash)) == 9
+    execute(lake, "UPDATE lakefork.deletion SET removed_at = removed_at - interval '8 days'")
+    cleanup(lake, settings=settings)
+    assert on_disk(trash) == set()
+    assert {row[1] for row in ledger_of(lake)} == {"removed"}
