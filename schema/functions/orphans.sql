@@ -2,18 +2,17 @@
 
 -- The form in which paths are compared: the place, or below a directory the same without doubled slashes. Most are in it already.
 CREATE FUNCTION lakefork.tidy_path(p_path text, p_relative boolean) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN p_relative THEN CASE WHEN p_path ~ '//|^/|/$' THEN btrim(regexp_replace(p_path, '/+', '/', 'g'), '/') ELSE p_path END
-                WHEN p_path ~ '^(s3:/)?/[^/@]+(/[^/]+)*$' THEN p_path
-                ELSE lakefork.place(p_path) END
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN p_relative THEN CASE WHEN p_path ~ '//|^/|/$' THEN btrim(regexp_replace(p_path, '/+', '/', 'g'), '/') ELSE p_path END
+            WHEN p_path ~ '^(s3:/)?/[^/@]+(/[^/]+)*$' THEN p_path
+            ELSE lakefork.place(p_path) END;
 
+-- Bodies that are parsed once (RETURN): whoever uses an index over them needs no right to look into this schema.
 -- By this number a file is found, whoever refers to it: relative paths count within a table of a catalog (0: within its data path), absolute ones
 -- everywhere. Two paths with one number only spare a file.
 CREATE FUNCTION lakefork.path_key(p_catalog_id bigint, p_table_id bigint, p_path text, p_relative boolean) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT hashtextextended(lakefork.tidy_path(p_path, p_relative), CASE WHEN p_relative THEN (p_catalog_id << 32) # p_table_id ELSE 0 END)
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(lakefork.tidy_path(p_path, p_relative), CASE WHEN p_relative THEN (p_catalog_id << 32) # p_table_id ELSE 0 END);
 
 CREATE INDEX deletion_restored_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false)) WHERE restored_at IS NOT NULL;
 CREATE INDEX idx_data_file_path ON public.ducklake_data_file (lakefork.path_key(catalog_id, table_id, path, path_is_relative));

@@ -17,6 +17,7 @@ from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
 from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
+from lakefork.maintenance.retention import RetentionFacts
 from lakefork.settings import RetentionSettings
 from lakefork.spark import retention_gc
 from sql_lake import SqlLake
@@ -381,8 +382,10 @@ def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) 
             with lake.context(job="retention_gc") as context:
                 plan_id = f"plan_{name}"
                 facts = retention.retention_facts(context.connection, name, asked=(1, None), default=(None, None))
-                items = retention_gc.plan_retention(facts, datetime.datetime.now(datetime.UTC))
-                retention.save_plan(context.connection, plan_id, "run", {}, items)
+                items = retention_gc.plan_retention(
+                    (RetentionFacts(**row) for row in facts), datetime.datetime.now(datetime.UTC)
+                )
+                retention.save_plan(context.connection, plan_id, "run", {}, [vars(item) for item in items])
                 # the lease keeps others out; here it is handed on, batch by batch
                 for _ in range(8):
                     with lock:

@@ -11,7 +11,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 LIBRARY = JOBS / "lakefork"
 BASE = {"settings", "errors", "params", "seqid", "queries", "column_types", "tables", "predicates", "durations"}
 MAY_IMPORT = {
-    "settings": {"errors"},
+    "settings": {"errors", "durations"},
     "errors": set(),
     "queries": set(),
     "params": {"errors", "durations"},

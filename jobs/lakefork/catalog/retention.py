@@ -10,7 +10,6 @@ from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection, domain_errors
 from lakefork.durations import seconds_of
 from lakefork.errors import NotFoundError
-from lakefork.maintenance.retention import GcItem, RetentionFacts
 from lakefork.queries import load
 
 _SQL = load(__package__)
@@ -22,23 +21,23 @@ def retention_facts(
     *,
     asked: tuple[int | None, datetime.timedelta | None],
     default: tuple[int | None, datetime.timedelta | None],
-) -> list[RetentionFacts]:
+) -> list[dict[str, Any]]:
     """Policies are pairs: how many snapshots, and for how long."""
     rows = connection.execute(
         "SELECT * FROM lakefork.retention_facts(%s, %s, %s, %s, %s)", (catalog, *asked, *default)
     ).fetchall()
     if catalog is not None and not rows:
         raise NotFoundError(f"there is no catalog {catalog!r}, nor was there one that is still kept")
-    return [RetentionFacts(**row) for row in rows]
+    return rows
 
 
 def save_plan(
-    connection: Connection, plan_id: str, run_id: str, params: dict[str, Any], items: Sequence[GcItem]
+    connection: Connection, plan_id: str, run_id: str, params: dict[str, Any], items: Sequence[dict[str, Any]]
 ) -> None:
     with domain_errors():
         connection.execute(
             "SELECT count(*) FROM lakefork.save_gc_plan(%s, %s, %s, %s)",
-            (plan_id, run_id, Jsonb(params), Jsonb([vars(item) for item in items])),
+            (plan_id, run_id, Jsonb(params), Jsonb(list(items))),
         )
 
 

@@ -21,7 +21,7 @@ from lakefork.catalog.retention import (
     unfinished_plans,
 )
 from lakefork.durations import seconds_of
-from lakefork.maintenance.retention import plan_retention
+from lakefork.maintenance.retention import RetentionFacts, plan_retention
 from lakefork.params import RetentionGcParams
 from lakefork.spark.job import JobContext
 
@@ -76,9 +76,11 @@ def _make_plan(context: JobContext, params: RetentionGcParams, removed: Removed)
         asked=(params.retain_snapshots, _time(params.retain_for)),
         default=(settings.retain_snapshots or None, _time(settings.retain_for)),
     )
-    items = plan_retention(facts, datetime.datetime.now(datetime.UTC))
+    items = plan_retention((RetentionFacts(**row) for row in facts), datetime.datetime.now(datetime.UTC))
     plan_id = f"gc_{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    save_plan(context.connection, plan_id, context.run.run_id, params.model_dump(mode="json"), items)
+    save_plan(
+        context.connection, plan_id, context.run.run_id, params.model_dump(mode="json"), [vars(item) for item in items]
+    )
     return plan_id
 
 
