@@ -121,3 +121,28 @@ LANGUAGE sql STABLE AS $$
         WHERE NOT t.path_is_relative
     ) r
 $$;
+
+-- What keeps orphans from being told: a data path in another form than the normal one, or a table with files of which nobody knows where they lie.
+CREATE FUNCTION lakefork.unplaced() RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT 'the data path ' || quote_literal(m.value) || ' is not in its normal form' FROM public.ducklake_metadata m
+    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND m.value <> lakefork.place(m.value)
+    UNION ALL
+    (WITH RECURSIVE owner AS (   -- by index from table to table
+        (SELECT f.catalog_id, f.table_id FROM public.ducklake_data_file f ORDER BY f.catalog_id, f.table_id LIMIT 1)
+        UNION ALL
+        SELECT n.catalog_id, n.table_id FROM owner o CROSS JOIN LATERAL (
+            SELECT f.catalog_id, f.table_id FROM public.ducklake_data_file f
+            WHERE (f.catalog_id, f.table_id) > (o.catalog_id, o.table_id) ORDER BY f.catalog_id, f.table_id LIMIT 1) n
+    )
+    SELECT format('catalog %s has files of table %s and does not know its path', o.catalog_id, o.table_id)
+    FROM (SELECT * FROM owner UNION SELECT catalog_id, table_id FROM public.ducklake_delete_file) o
+    WHERE NOT EXISTS (
+        SELECT FROM public.ducklake_table t
+        LEFT JOIN public.ducklake_schema s ON s.catalog_id = t.catalog_id AND s.schema_id = t.schema_id
+        LEFT JOIN public.ducklake_metadata m ON m.key = 'data_path' AND coalesce(m.scope, '') = 'catalog' AND coalesce(m.scope_id, -1) = t.catalog_id
+        WHERE t.catalog_id = o.catalog_id AND t.table_id = o.table_id
+          AND lakefork.join_path(lakefork.join_path(m.value, s.path, s.path_is_relative), t.path, t.path_is_relative) IS NOT NULL)
+      AND (EXISTS (SELECT FROM public.ducklake_data_file f WHERE f.catalog_id = o.catalog_id AND f.table_id = o.table_id AND f.path_is_relative)
+           OR EXISTS (SELECT FROM public.ducklake_delete_file f WHERE f.catalog_id = o.catalog_id AND f.table_id = o.table_id AND f.path_is_relative)))
+$$;

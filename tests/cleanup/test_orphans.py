@@ -188,6 +188,14 @@ def test_odd_spellings_of_references_count(filled: FlushLake, data_dir: Path) ->
         orphans(filled)
 
 
+@pytest.mark.parametrize("table", ["ducklake_metadata", "ducklake_schema", "ducklake_table"])
+def test_files_of_which_nobody_knows_where_they_lie_are_refused(filled: FlushLake, table: str) -> None:
+    key = "scope_id" if table == "ducklake_metadata" else "catalog_id"
+    filled.sql(f"DELETE FROM {table} WHERE {key} = %s RETURNING 1", filled.lake.catalog.catalog_id)
+    with pytest.raises(StorageError, match=r"catalog \d+ has files of table \d+ and does not know its path"):
+        orphans(filled)
+
+
 def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled: FlushLake) -> None:
     root = filled.lake.catalog.data_path
     with connect(filled.lake.dsn) as connection:

@@ -37,6 +37,7 @@ MAIN = root("/lake/main")
         ("app/t/shared/manifest.json", None),
         ("stray", None),
         (".trash/2026-04-01/app/t/shared/batch-0.parquet", "trash"),
+        ("app/t/shared/.trash/2026-04-01/batch-0.parquet", "trash"),
         ("app/.trash/x", None),
         (".trash", None),
         ("configs/app/manifest.json", "belongs to the catalog"),
@@ -75,6 +76,7 @@ def test_young_files_are_spared_and_the_limit_is_young() -> None:
         ("/shared/ada/events/report.parquet", False),
         ("/shared/ada/other/batch-7.parquet", False),
         ("/shared/batch-7.parquet", False),
+        ("/shared/ada/events/.trash/2026-04-01/batch-7.parquet", False),
         ("/shared/a/b/events/batch-7.parquet", False),
     ],
 )

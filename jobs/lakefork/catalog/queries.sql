@@ -347,9 +347,8 @@ WHERE outcome = 'trashed' AND restored_at IS NULL AND removed_at <= now() - %(ol
 SELECT catalog_id, path, lakefork.place(path) AS place, lakefork.place(location) AS location, known, samples
 FROM lakefork.storage_roots(%(samples)s) ORDER BY path, catalog_id, table_id;
 
--- odd_data_path: one that cannot be compared with what storage lists
-SELECT m.value AS path FROM public.ducklake_metadata m
-WHERE m.key = 'data_path' AND m.scope = 'catalog' AND m.value <> lakefork.place(m.value) LIMIT 1;
+-- unplaced: what cannot be compared with what storage lists
+SELECT problem FROM lakefork.unplaced() problem LIMIT 1;
 
 -- catalogs_named: all catalogs that have or had a name, as long as they are not forgotten
 SELECT DISTINCT catalog_id FROM public.ducklake_catalog WHERE catalog_name = %(name)s;

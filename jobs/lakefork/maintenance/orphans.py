@@ -13,7 +13,7 @@ WIDE = 1_000  # so many directories of a directory are listed by one task
 
 # What the catalog as a whole owns below its data path (cold/schema_files.py).
 _CONFIGS = re.compile(r"configs/[^/]+/(manifest|schemas/[^/]+/(schema_v\d+|current))\.json")
-_TRASH = ".trash/"
+_TRASH = re.compile(r"(.*/)?\.trash/\d{4}-\d\d-\d\d/.*")  # beside the files where their root is forgotten or a LOCATION
 _QUARANTINE = re.compile(r"(.*/\.quarantine/[^/]+)/.*")
 _TEMPORARY = re.compile(r"(.*/)\.([^/]+)\.[0-9a-f]{32}")
 _WHOSE = "nobody can tell whose files are whose"
@@ -115,7 +115,7 @@ def spared_at_once(root: Root, path: str, modified: datetime.datetime, cutoff: d
     below = path[len(root.place.rstrip("/")) + 1 :]
     if modified >= cutoff:
         return "it is young: somebody may be about to publish it"
-    if below.startswith(_TRASH):
+    if _TRASH.fullmatch(below):
         return "it is in the trash"
     if root.location is not None and not _may_be_of(root.location, path):
         return "it is none of the table's"

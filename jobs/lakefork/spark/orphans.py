@@ -109,10 +109,8 @@ def _good(found: Found | LakeforkError) -> Found:
 
 def _roots(connection: Connection) -> list[Root]:
     sql = load("lakefork.catalog")
-    if odd := connection.execute(sql["odd_data_path"]).fetchone():
-        raise StorageError(
-            f"the data path {odd['path']!r} is not in its normal form: its files cannot be told from others"
-        )
+    if found := connection.execute(sql["unplaced"]).fetchone():
+        raise StorageError(f"{found['problem']}: its files cannot be told from orphans")
     return [
         Root(
             row["path"], row["place"], (row["catalog_id"],), row["location"] and _pattern(row["location"]),
