@@ -80,12 +80,25 @@ LANGUAGE sql AS $$
     RETURNING deletion_id, path
 $$;
 
+-- Data paths of catalogs that are forgotten: files of theirs may still lie there.
+CREATE FUNCTION lakefork.forgotten_data_paths() RETURNS TABLE (catalog_id bigint, data_path varchar)
+LANGUAGE sql STABLE AS $$
+    SELECT m.scope_id, m.value FROM public.ducklake_metadata m
+    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = m.scope_id)
+$$;
+
+CREATE FUNCTION lakefork.forget_data_paths(p_catalog_ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    DELETE FROM public.ducklake_metadata m USING lakefork.forgotten_data_paths() f
+    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND m.scope_id = f.catalog_id AND f.catalog_id = ANY (p_catalog_ids)
+$$;
+
 -- What became of files that were taken for deletion.
 CREATE FUNCTION lakefork.finish_deletions(p_deletions bigint[], p_outcomes text[], p_trash_paths text[]) RETURNS void
 LANGUAGE sql AS $$
     UPDATE lakefork.deletion d
     SET outcome = o.outcome, trash_path = o.trash_path,
-        removed_at = CASE WHEN o.outcome IN ('removed', 'missing', 'trashed') THEN clock_timestamp() END
+        removed_at = CASE WHEN o.outcome IN ('removed', 'missing', 'trashed', 'needed') THEN clock_timestamp() END
     FROM unnest(p_deletions, p_outcomes, p_trash_paths) AS o (deletion_id, outcome, trash_path)
     WHERE d.deletion_id = o.deletion_id
 $$;

@@ -318,10 +318,11 @@ BEGIN
       AND NOT EXISTS (SELECT FROM public.ducklake_table t WHERE t.catalog_id = r.catalog_id AND t.table_id = r.table_id);
 END $$;
 
+-- The data path stays until cleanup has found nothing there any more (lakefork.forget_data_paths).
 CREATE FUNCTION lakefork.forget_catalogs(p_catalog_ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
     DELETE FROM public.ducklake_catalog WHERE catalog_id = ANY (p_catalog_ids);
-    DELETE FROM public.ducklake_metadata WHERE scope = 'catalog' AND scope_id = ANY (p_catalog_ids);
+    DELETE FROM public.ducklake_metadata WHERE scope = 'catalog' AND scope_id = ANY (p_catalog_ids) AND key <> 'data_path';
     DELETE FROM lakefork.fork WHERE catalog_id = ANY (p_catalog_ids);
     DELETE FROM lakefork.app_user WHERE catalog_id = ANY (p_catalog_ids);
     DELETE FROM lakefork.storage_location WHERE catalog_id = ANY (p_catalog_ids);

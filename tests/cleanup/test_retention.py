@@ -2,6 +2,7 @@
 
 import datetime
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,12 @@ def test_dropped_catalogs_go_when_their_time_is_over(filled: Filled) -> None:
     age_schedule(lake)
     cleanup(lake)
     assert on_disk(Path(child.catalog.data_path)) == set()
+    time.sleep(1.1)
+    cleanup(lake, orphans=True, older_than="1s")
+    assert not [path for path in Path(child.catalog.data_path).rglob("*") if path.is_file()], (
+        "manifests and schemas go, too"
+    )
+    assert lake.sql("SELECT count(*) FROM ducklake_metadata WHERE scope_id = %s", child.catalog.catalog_id) == [(0,)]
     assert filled.rows() == filled.in_files()
     assert no_findings(lake.lake)
     again = fork(lake.lake, "child")

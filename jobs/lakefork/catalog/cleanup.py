@@ -61,10 +61,9 @@ def take_orphans(
     return Taken({row["deletion_id"]: row["path"] for row in rows}, len(sizes), len(sizes) - len(paths))
 
 
-def open_deletions(connection: Connection, limit: int) -> dict[int, str]:
+def open_deletions(connection: Connection, limit: int) -> list[dict[str, Any]]:
     """Files that an earlier run took for deletion and of which nobody knows whether they went."""
-    rows = connection.execute(_SQL["open_deletions"], {"limit": limit})
-    return {row["deletion_id"]: row["path"] for row in rows}
+    return connection.execute(_SQL["open_deletions"], {"limit": limit}).fetchall()
 
 
 def finish_deletions(connection: Connection, outcomes: Sequence[tuple[int, str, str | None]]) -> None:

@@ -318,7 +318,7 @@ WHERE t.name = %(name)s AND t.catalog_id IN (SELECT c.catalog_id FROM public.duc
 RETURNING t.snapshot_id;
 
 -- open_deletions: entries of the ledger whose files may still be there
-SELECT deletion_id, path FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
+SELECT deletion_id, path, file_id IS NULL AS is_orphan FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
 
 -- count_to_clean: scheduled files by the catalog that had them last
 SELECT coalesce(e.last_catalog, '?') AS catalog_name, coalesce(e.reason, 'it was scheduled') AS reason, count(*) AS files,

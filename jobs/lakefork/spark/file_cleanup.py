@@ -35,6 +35,7 @@ from lakefork.params import FileCleanupParams
 from lakefork.spark.job import JobContext
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.storage import StorageOptions
+from lakefork.storage.listing import list_tree
 from lakefork.storage.paths import is_below
 from lakefork.storage.removal import (
     KEPT,
@@ -84,6 +85,7 @@ def run_file_cleanup(context: JobContext, params: FileCleanupParams) -> dict[str
     cleanup.clean(scope)
     if scope.orphans:
         cleanup.clean_orphans(_orphans(context, scope))
+        cleanup.forget_empty_roots()
     cleanup.empty_trash()
     return cleanup.result()
 
@@ -143,14 +145,17 @@ class _Cleanup:
     def finish_earlier(self) -> None:
         """What a run before wrote down and was cut off before it removed."""
         tried: set[int] = set()
-        while left := {
-            number: path
-            for number, path in open_deletions(self._context.connection, FILES_AT_ONCE + len(tried)).items()
-            if number not in tried
-        }:
+        while left := [
+            row
+            for row in open_deletions(self._context.connection, FILES_AT_ONCE + len(tried))
+            if row["deletion_id"] not in tried
+        ]:
             self._context.progress(f"{len(left):,} file(s) that an earlier run did not come to remove")
-            self._remove(left)
-            tried |= left.keys()
+            needed = known_paths(self._context.connection, [row["path"] for row in left if row["is_orphan"]])
+            kept = [(row["deletion_id"], "needed", None) for row in left if row["path"] in needed]
+            finish_deletions(self._context.connection, kept)
+            self._remove({row["deletion_id"]: row["path"] for row in left if row["path"] not in needed})
+            tried |= {row["deletion_id"] for row in left}
 
     def clean(self, scope: Scope) -> None:
         context = self._context
@@ -176,6 +181,13 @@ class _Cleanup:
             self._done.still_needed += taken.still_needed
             self._remove(taken.paths)
             self._report()
+
+    def forget_empty_roots(self) -> None:
+        """Of catalogs that are forgotten, once nothing is left there."""
+        connection, storage = self._context.connection, self._context.storage
+        rows = connection.execute("SELECT * FROM lakefork.forgotten_data_paths()").fetchall()
+        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage)]
+        connection.execute("SELECT lakefork.forget_data_paths(%s)", (empty,))
 
     def empty_trash(self) -> None:
         age = datetime.timedelta(seconds=seconds_of(self._context.settings.cleanup.trash_for, "trash_for"))
@@ -281,6 +293,13 @@ def _trashed(one: Removed, root: str, today: str) -> Gone:
     if one.outcome == MOVED:
         return Gone(one.path, "trashed", trash_path(one.path, root, today))
     return Gone(one.path, "trashed", one.path) if one.outcome == KEPT else Gone(one.path, one.outcome)
+
+
+def _is_empty(root: str, storage: StorageOptions) -> bool:
+    try:
+        return next(list_tree(root, storage), None) is None
+    except FileNotFoundError:
+        return True
 
 
 def _roots(context: JobContext) -> list[str]:
