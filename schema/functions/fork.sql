@@ -204,6 +204,15 @@ BEGIN
     RETURN base;
 END $$;
 
+-- Writes out what was copied now: otherwise COMMIT would, while everybody waits for the lock of commits. Before Postgres 17 there is no way to.
+CREATE FUNCTION lakefork.flush_wal() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        EXECUTE $sql$ SELECT pg_logical_emit_message(false, 'lakefork', '', true) $sql$;
+    END IF;
+END $$;
+
 -- Makes forks of one catalog, in one transaction, each with a snapshot of its own.
 --   p_data_paths     where their files go, one each (NULL: beside those of the parent)
 --   p_as_of          a snapshot that the parent retains (NULL: now)
@@ -231,6 +240,7 @@ BEGIN
     END IF;
     new_ids := lakefork.reserve_catalog_ids(cardinality(p_names));
     base := lakefork.copy_catalog(parent, p_as_of, new_ids);
+    PERFORM lakefork.flush_wal();
 
     newest := lakefork.begin_commit();
     IF lakefork.live_catalog_id(p_parent) <> parent THEN
