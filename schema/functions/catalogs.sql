@@ -81,7 +81,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION lakefork.check_catalog_name(p_name text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' OR p_name IS NULL THEN
         RAISE EXCEPTION 'catalog name % is not well formed: up to 100 letters, digits, _ . and -, not starting with . or -',
@@ -145,7 +145,7 @@ END $$;
 -- Only absolute paths without dots as parts, and never inside or around another catalog's. That of a dropped one can be used again: numbers of
 -- batches are not, so that what it still has there stays.
 CREATE FUNCTION lakefork.check_data_path(p_path text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     other record;
 BEGIN

@@ -269,7 +269,7 @@ BEGIN
     SELECT f.name::varchar, f.id, f.snapshot FROM forks f;
 END $$;
 
--- Names and data paths are well formed, nobody else's and not each other's.
+-- Names and data paths are well formed, nobody else's and not each other's. STABLE, as all that it calls: name and path are looked for at one moment.
 CREATE FUNCTION lakefork.check_new_catalogs(p_names text[], p_data_paths text[]) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

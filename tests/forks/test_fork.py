@@ -256,7 +256,10 @@ def test_snapshots_that_cannot_be_forked(parent: SqlLake) -> None:
         ):
             with pytest.raises(NotFoundError, match=message):
                 fork_catalog(connection, "main", "x", "/lake/x", as_of=snapshot)
-        connection.execute("INSERT INTO lakefork.retained_from VALUES (%s, %s)", (parent.catalog.catalog_id, newest))
+        connection.execute(
+            "INSERT INTO lakefork.retained_from (catalog_id, snapshot_id) VALUES (%s, %s)",
+            (parent.catalog.catalog_id, newest),
+        )
         with pytest.raises(
             NotFoundError,
             match=f"snapshot {newest - 1} is not retained any more: this catalog keeps those from {newest} on",
