@@ -15,7 +15,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(lakefork.tidy_path(p_path, p_relative), CASE WHEN p_relative THEN (p_catalog_id << 32) # p_table_id ELSE 0 END);
 
 CREATE INDEX deletion_kept_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false)) WHERE restored_at IS NOT NULL OR outcome = 'trashed';
-CREATE INDEX idx_data_file_path ON public.ducklake_data_file (lakefork.path_key(catalog_id, table_id, path, path_is_relative));
+-- What a catalog commits stays together; only forks have absolute paths.
+CREATE INDEX idx_data_file_path ON public.ducklake_data_file (catalog_id, lakefork.path_key(catalog_id, table_id, path, true)) WHERE path_is_relative;
+CREATE INDEX idx_data_file_absolute_path ON public.ducklake_data_file (lakefork.path_key(0, 0, path, false)) WHERE NOT path_is_relative;
 CREATE INDEX idx_delete_file_path ON public.ducklake_delete_file (lakefork.path_key(catalog_id, table_id, path, path_is_relative));
 CREATE INDEX idx_scheduled_path ON public.ducklake_files_scheduled_for_deletion (lakefork.path_key(catalog_id, 0, path, path_is_relative));
 CREATE INDEX idx_table_absolute_path ON public.ducklake_table (lakefork.path_key(0, 0, path, false)) WHERE NOT path_is_relative;
@@ -67,13 +69,18 @@ BEGIN
     WITH page AS MATERIALIZED (
         SELECT p AS path, regexp_replace(p, '/[^/]*$', '') AS directory FROM unnest(p_paths) p
     ), keys AS MATERIALIZED (
-        SELECT p.path, lakefork.path_key(0, 0, p.path, false) AS key FROM page p
+        SELECT p.path, NULL::bigint AS catalog_id, lakefork.path_key(0, 0, p.path, false) AS key FROM page p
         UNION ALL
-        SELECT p.path, lakefork.path_key(h.catalog_id, h.table_id, substr(p.path, length(h.home) + 2), true)
+        SELECT p.path, h.catalog_id, lakefork.path_key(h.catalog_id, h.table_id, substr(p.path, length(h.home) + 2), true)
         FROM page p JOIN lakefork.homes_above(ARRAY(SELECT DISTINCT d.directory FROM page d)) h ON h.directory = p.directory
     )
     SELECT k.path, 'file' FROM keys k
-    WHERE EXISTS (SELECT FROM public.ducklake_data_file f WHERE lakefork.path_key(f.catalog_id, f.table_id, f.path, f.path_is_relative) = k.key)
+    WHERE k.catalog_id IS NULL
+      AND EXISTS (SELECT FROM public.ducklake_data_file f WHERE NOT f.path_is_relative AND lakefork.path_key(0, 0, f.path, false) = k.key)
+    UNION ALL
+    SELECT k.path, 'file' FROM keys k
+    WHERE EXISTS (SELECT FROM public.ducklake_data_file f WHERE f.path_is_relative AND f.catalog_id = k.catalog_id
+                  AND lakefork.path_key(f.catalog_id, f.table_id, f.path, true) = k.key)
     UNION ALL
     SELECT k.path, 'file' FROM keys k
     WHERE EXISTS (SELECT FROM public.ducklake_delete_file f WHERE lakefork.path_key(f.catalog_id, f.table_id, f.path, f.path_is_relative) = k.key)

@@ -1,12 +1,17 @@
 -- What people read.
 
--- The tree of forks: who came from whom and when; a parent's name stays known after it was dropped.
+-- The tree of forks: who came from whom and when; a parent's name stays known after it was dropped. Own rows and bytes are in files that the catalog
+-- wrote itself, shared ones in files that it inherited. Subqueries, because Postgres leaves out those that nobody asks for.
 CREATE VIEW system.catalogs AS
     SELECT c.catalog_id, c.catalog_name, c.catalog_uuid, lakefork.data_path(c.catalog_id) AS data_path,
            c.begin_snapshot, coalesce(f.created_at, s.snapshot_time) AS created_at,
            f.parent_id AS parent_catalog_id,
            (SELECT p.catalog_name FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id ORDER BY p.begin_snapshot DESC LIMIT 1) AS parent_name,
-           f.parent_snapshot AS forked_at_snapshot, f.expires_at
+           f.parent_snapshot AS forked_at_snapshot, f.expires_at,
+           (SELECT u.own_rows FROM lakefork.catalog_usage(ARRAY[c.catalog_id]) u) AS own_rows,
+           (SELECT u.own_bytes FROM lakefork.catalog_usage(ARRAY[c.catalog_id]) u) AS own_bytes,
+           (SELECT u.shared_rows FROM lakefork.catalog_usage(ARRAY[c.catalog_id]) u) AS shared_rows,
+           (SELECT u.shared_bytes FROM lakefork.catalog_usage(ARRAY[c.catalog_id]) u) AS shared_bytes
     FROM lakefork.visible_catalog() c
     LEFT JOIN lakefork.fork f USING (catalog_id)
     LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = c.begin_snapshot;

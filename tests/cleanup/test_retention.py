@@ -47,6 +47,8 @@ def test_old_snapshots_go_with_what_only_they_needed(filled: Filled) -> None:
     expected, before = filled.rows(), newest(lake)
     files = on_disk(root_of(lake))
     plan = gc(lake, retain_snapshots=1, dry_run=True)
+    assert "main: keeps snapshots from" in plan["plan"]
+    assert "app.ours: 3 file(s)" in plan["plan"]
     assert newest(lake) == before
     assert on_disk(root_of(lake)) == files
     assert scheduled(lake) == set()

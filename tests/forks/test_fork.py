@@ -337,6 +337,11 @@ def test_lineage(parent: SqlLake) -> None:
         assert sql(
             parent, "SELECT parent_name, forked_at_snapshot IS NULL FROM system.catalogs ORDER BY catalog_id"
         ) == [(None, True), ("main", False), ("child", False)]
+        held = sql(
+            parent,
+            "SELECT own_rows, shared_rows, own_bytes > 0, shared_bytes > 0 FROM system.catalogs ORDER BY catalog_id",
+        )
+        assert held == [(4, 0, True, False), (3, 4, True, True), (0, 4, False, True)]
         of_child = {row["pinned_by"]: row["files"] for row in reclaimable(connection, "child")}
         assert of_child == {None: 1, "main": 2, "grandchild": 2}
         drop_catalog(connection, find_catalog(connection, "child"))

@@ -309,6 +309,14 @@ SELECT i.catalog_id, (SELECT max(c.catalog_name) FROM public.ducklake_catalog c 
        i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
 FROM lakefork.gc_item i WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
 
+-- gc_tables: the tables from which a plan takes most
+SELECT d.catalog_id, coalesce(max(n.schema_name || '.' || t.table_name), 'table ' || d.table_id) AS table_name, count(DISTINCT d.data_file_id) AS files,
+       sum(d.file_size_bytes)::bigint AS bytes
+FROM lakefork.doomed_files(%(plan_id)s, NULL) d
+LEFT JOIN public.ducklake_table t ON t.catalog_id = d.catalog_id AND t.table_id = d.table_id
+LEFT JOIN public.ducklake_schema n ON n.catalog_id = t.catalog_id AND n.schema_id = t.schema_id
+GROUP BY d.catalog_id, d.table_id ORDER BY sum(d.file_size_bytes) DESC LIMIT %(limit)s;
+
 -- unfinished_plans: plans of retention_gc that were begun and not carried out to their end
 SELECT plan_id FROM lakefork.plan WHERE job = 'retention_gc' AND begun_at IS NOT NULL AND done_at IS NULL ORDER BY created_at;
 

@@ -46,6 +46,11 @@ def plan_items(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
     return connection.execute(_SQL["gc_items"], {"plan_id": plan_id}).fetchall()
 
 
+def plan_tables(connection: Connection, plan_id: str, limit: int) -> list[dict[str, Any]]:
+    """The tables from which it takes most; to be asked before it is carried out."""
+    return connection.execute(_SQL["gc_tables"], {"plan_id": plan_id, "limit": limit}).fetchall()
+
+
 def unfinished_plans(connection: Connection) -> list[str]:
     rows = connection.execute(_SQL["unfinished_plans"])
     return [row["plan_id"] for row in rows]

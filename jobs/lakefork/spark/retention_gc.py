@@ -13,6 +13,7 @@ from lakefork.catalog.retention import (
     drop_unused_hot_tables,
     finish_plan,
     plan_items,
+    plan_tables,
     remove_definitions,
     remove_files,
     remove_rest,
@@ -51,7 +52,7 @@ def run_retention_gc(context: JobContext, params: RetentionGcParams) -> dict[str
             _carry_out(context, plan_id, removed)
     plan_id = params.plan_id or _make_plan(context, params, removed)
     items = plan_items(context.connection, plan_id)
-    lines = plan_lines(plan_id, items)
+    lines = plan_lines(plan_id, items, plan_tables(context.connection, plan_id, SHOWN))
     for line in lines:
         context.progress(line)
     if params.dry_run:
@@ -96,7 +97,7 @@ def _drop_expired_forks(context: JobContext, catalog: str | None) -> int:
     return dropped
 
 
-def plan_lines(plan_id: str, items: Sequence[dict[str, Any]]) -> list[str]:
+def plan_lines(plan_id: str, items: Sequence[dict[str, Any]], tables: Sequence[dict[str, Any]]) -> list[str]:
     """The plan as people read it in the log, and before they approve it."""
     total = _planned(items)
     lines = [
@@ -110,6 +111,11 @@ def plan_lines(plan_id: str, items: Sequence[dict[str, Any]]) -> list[str]:
             f"  {item['catalog_name']}: {what}; {item['snapshots']:,} snapshot(s), {item['files']:,} file(s), "
             f"{item['freed_files']:,} of them ({item['freed_bytes']:,} bytes) freed"
         )
+        lines += [
+            f"    {table['table_name']}: {table['files']:,} file(s), {table['bytes']:,} bytes"
+            for table in tables
+            if table["catalog_id"] == item["catalog_id"]
+        ]
     return lines + ([f"  … and {len(items) - SHOWN:,} more"] if len(items) > SHOWN else [])
 
 
