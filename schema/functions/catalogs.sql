@@ -107,7 +107,7 @@ BEGIN
     IF p_snapshot < birth THEN
         RAISE EXCEPTION 'there is no snapshot % of this catalog: its first one is %', p_snapshot, birth USING ERRCODE = 'LFN01';
     ELSIF p_snapshot > lakefork.newest_snapshot() THEN
-        RAISE EXCEPTION 'there is no snapshot % yet', p_snapshot USING ERRCODE = 'LFN01';
+        RAISE EXCEPTION 'there is no snapshot %', p_snapshot USING ERRCODE = 'LFN01';
     END IF;
     SELECT CASE WHEN p_all_tables THEN max(r.snapshot_id) ELSE min(r.snapshot_id) END INTO first_kept
     FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id;
@@ -135,8 +135,10 @@ BEGIN
         IF found_id IS NULL THEN
             RAISE EXCEPTION 'there is no snapshot at or before %, or it is not retained any more', p_time USING ERRCODE = 'LFN01';
         END IF;
+    ELSIF p_id BETWEEN 0 AND lakefork.newest_snapshot() THEN
+        found_id := p_id;
     ELSE
-        found_id := CASE WHEN p_id BETWEEN -1 AND 9e18 THEN p_id ELSE 9e18 END;
+        RAISE EXCEPTION 'there is no snapshot %', p_id USING ERRCODE = 'LFN01';
     END IF;
     PERFORM lakefork.require_retained(p_catalog_id, found_id);
     RETURN found_id;

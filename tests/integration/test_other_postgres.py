@@ -61,7 +61,7 @@ def _german(directory: Path) -> Path | None:
 def test_errors_are_understood_whatever_the_language(older_dsn: str) -> None:
     with connect(older_dsn) as connection:
         make_catalog(connection, "twice", "/lake/twice")
-        with pytest.raises(ConflictError, match="a catalog of this name exists already"):
+        with pytest.raises(ConflictError, match="there is a catalog 'twice' already"):
             make_catalog(connection, "twice", "/lake/other")
         if rows_of(connection, "SHOW lc_messages") != [(LANGUAGE,)]:
             pytest.skip("the locale de_DE.UTF-8 cannot be made here: apt-get install locales")
