@@ -124,4 +124,4 @@ def test_random_flushes_and_crashes_lose_nothing(
     monkeypatch.setattr("lakefork.maintenance.flush.SMALLEST_SLICE", 3)
     FlushMachine.settings = make_settings(flush=FlushSettings(slice_rows=5))
     with Engine(make_settings(), dsn) as engine:
-        run_machine(FlushMachine, engine, dsn, data_dir, examples=8, steps=20)
+        run_machine(FlushMachine, engine, dsn, data_dir, examples=6, steps=20)

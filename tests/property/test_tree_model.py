@@ -23,7 +23,7 @@ from lakefork.errors import LakeforkError, NotFoundError
 from lakefork.spark import file_cleanup, retention_gc
 from sql_lake import SqlLake
 
-SEEDS = range(int(os.environ.get("LAKEFORK_TREE_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("LAKEFORK_TREE_SEEDS", "1")))
 STEPS = int(os.environ.get("LAKEFORK_TREE_STEPS", "45"))
 Rows = dict[int, Any]
 
