@@ -4,6 +4,7 @@ CREATE FUNCTION lakefork.dedup_lease(p_catalog_id bigint, p_table_id bigint) RET
 LANGUAGE sql IMMUTABLE AS $$ SELECT 'dedup/' || p_catalog_id || '/' || p_table_id $$;
 
 -- The batches of all owners that have more than one, or one with rows and tombstones, of live tables; bounds as the catalog records them, the key's by its first column.
+-- What a fork only inherited is left to whom it belongs, unless the fork is named: else each of a thousand forks would write a copy.
 CREATE FUNCTION lakefork.dedup_candidates(p_catalog text, p_namespace text, p_table text)
 RETURNS TABLE (catalog_id bigint, table_id bigint, user_id varchar, data_file_id bigint, file_order bigint, path text, record_count bigint,
                file_size_bytes bigint, min_seq varchar, max_seq varchar, key_low varchar, key_high varchar, min_deleted varchar, max_deleted varchar)
@@ -21,11 +22,12 @@ LANGUAGE sql STABLE AS $$
     ), files AS MATERIALIZED (
         SELECT t.key_id, f.catalog_id, f.table_id, coalesce(v.partition_value, '') AS user_id, f.data_file_id, f.file_order, f.record_count,
                f.file_size_bytes, lakefork.join_path(t.path, f.path, f.path_is_relative) AS path,
-               count(*) OVER (PARTITION BY f.catalog_id, f.table_id, v.partition_value) AS files
+               count(*) OVER owner AS files, bool_or(f.path_is_relative) OVER owner AS has_own
         FROM tables t
         JOIN public.ducklake_data_file f ON f.catalog_id = t.catalog_id AND f.table_id = t.table_id AND f.end_snapshot IS NULL
         LEFT JOIN public.ducklake_file_partition_value v
                ON v.catalog_id = f.catalog_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+        WINDOW owner AS (PARTITION BY f.catalog_id, f.table_id, v.partition_value)
     )
     SELECT f.catalog_id, f.table_id, f.user_id, f.data_file_id, f.file_order, f.path, f.record_count, f.file_size_bytes,
            q.min_value, q.max_value, k.min_value, k.max_value, d.min_value, d.max_value
@@ -33,7 +35,7 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN public.ducklake_file_column_stats q ON q.catalog_id = f.catalog_id AND q.data_file_id = f.data_file_id AND q.column_id = 1
     LEFT JOIN public.ducklake_file_column_stats d ON d.catalog_id = f.catalog_id AND d.data_file_id = f.data_file_id AND d.column_id = 2
     LEFT JOIN public.ducklake_file_column_stats k ON k.catalog_id = f.catalog_id AND k.data_file_id = f.data_file_id AND k.column_id = f.key_id
-    WHERE f.files > 1 OR d.min_value = '0' AND d.max_value = '1'
+    WHERE (f.files > 1 OR d.min_value = '0' AND d.max_value = '1') AND (f.has_own OR p_catalog IS NOT NULL)
     ORDER BY f.catalog_id, f.table_id, f.user_id, f.data_file_id
 $$;
 

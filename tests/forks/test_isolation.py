@@ -118,6 +118,25 @@ def test_inherited_batches_are_merged_with_newer_ones(filled: Filled) -> None:
     assert child.dedup(catalog="child")["files_replaced"] == 0
 
 
+def test_upkeep_of_everything_copies_nothing_into_forks(filled: Filled) -> None:
+    lake = filled.flush_lake
+    lake.flush()
+    children = [upkeep(lake, fork(lake.lake, f"child{number}")) for number in range(3)]
+    inherited = lake.paths("app.ours") + lake.paths("app.mine")
+    expected = filled.rows()
+    assert lake.dedup()["files_replaced"] == 9, "those of the parent"
+    for child in children:
+        assert child.paths("app.ours") + child.paths("app.mine") == inherited
+        assert Filled(child).rows() == expected
+    children[0].lake.run("INSERT INTO app.ours VALUES (700, 'own')")
+    lake.flush()
+    lake.dedup()
+    assert len(children[0].paths("app.ours")) < 4, (
+        "where a fork has batches of its own, they are merged with the others"
+    )
+    assert children[1].paths("app.ours") == [path for path in inherited if "/ours/" in path]
+
+
 def test_manifests_of_a_fork_are_about_its_own_batches(filled: Filled) -> None:
     lake = filled.flush_lake
     child = fork(lake.lake, "child")
