@@ -13,7 +13,7 @@ open them). `orphans` also looks through storage for files that no catalog knows
 earlier plan.
 
 **When it fails:** what was written down and not removed is removed by the next run. *Could not be removed*: look at the
-storage's permissions. *Is missing or empty*: is the right volume mounted? *Has changed since*: make a new plan.
+storage's permissions. *Has none of the newest files*: is the right storage mounted? *Has changed since*: plan again.
 """
 
 from airflow.sdk import dag

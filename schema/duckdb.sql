@@ -457,7 +457,7 @@ CREATE TABLE lakefork.fork (
     run_id          VARCHAR
 );
 
-CREATE TABLE lakefork.inherited_definition (
+CREATE TABLE lakefork.kept_definition (
     catalog_id     BIGINT NOT NULL,
     table_id       BIGINT NOT NULL,
     begin_snapshot BIGINT NOT NULL,

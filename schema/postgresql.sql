@@ -212,9 +212,10 @@ CREATE TABLE public.ducklake_data_file (
 );
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
+-- What ended since a clean state of a table, and what expires with snapshots of a catalog.
 CREATE INDEX idx_data_file_ended ON public.ducklake_data_file (catalog_id, table_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
+CREATE INDEX idx_data_file_expiry ON public.ducklake_data_file (catalog_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 -- Who else, in any catalog, refers to this file?
-CREATE INDEX data_file_ended ON public.ducklake_data_file (catalog_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
 
 CREATE TABLE public.ducklake_delete_file (
@@ -537,8 +538,8 @@ CREATE TABLE lakefork.fork (
 CREATE INDEX fork_parent ON lakefork.fork (parent_id);
 CREATE INDEX fork_expires ON lakefork.fork (expires_at) WHERE expires_at IS NOT NULL;
 
--- Definitions that tables of a fork had before it; of its own there are rows. As lakefork.table_definition returns them.
-CREATE TABLE lakefork.inherited_definition (
+-- Old definitions of tables whose rows are gone: a fork copies only what is current, and expiry takes the rest. As lakefork.table_definition returns them.
+CREATE TABLE lakefork.kept_definition (
     catalog_id     BIGINT NOT NULL,
     table_id       BIGINT NOT NULL,
     begin_snapshot BIGINT NOT NULL,
@@ -730,6 +731,7 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/manifests.sql
 \ir functions/dedup.sql
 \ir functions/retention.sql
+\ir functions/expiry.sql
 \ir functions/cleanup.sql
 \ir functions/fsck.sql
 \ir functions/orphans.sql

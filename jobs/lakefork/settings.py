@@ -42,7 +42,6 @@ class SparkSettings(Section):
 
 class JobSettings(Section):
     lease_seconds: int = Field(60, ge=5)
-    retention_days: float = Field(30, ge=1)
 
 
 class FlushSettings(Section):

@@ -11,21 +11,23 @@ BEGIN
     PERFORM pg_advisory_xact_lock(lakefork.fence_lock());
 END $$;
 
--- Scheduled files that are old enough to be looked at. The time is for readers: who planned a query before a file was given up may still open it.
-CREATE FUNCTION lakefork.files_to_clean(p_catalog text, p_older_than interval)
-RETURNS TABLE (catalog_id bigint, data_file_id bigint, path varchar, schedule_start timestamptz, file_size_bytes bigint, last_catalog varchar)
+-- Scheduled files that may be looked at: those that were given up before a time. That is for readers: who planned a query before a file was given up
+-- may still open it.
+CREATE FUNCTION lakefork.files_to_clean(p_catalog text, p_scheduled_until timestamptz)
+RETURNS TABLE (catalog_id bigint, data_file_id bigint, path varchar, schedule_start timestamptz, file_size_bytes bigint, last_catalog varchar,
+               last_snapshot bigint, reason varchar)
 LANGUAGE sql STABLE AS $$
-    SELECT s.catalog_id, s.data_file_id, s.path, s.schedule_start, e.file_size_bytes, e.last_catalog
+    SELECT s.catalog_id, s.data_file_id, s.path, s.schedule_start, e.file_size_bytes, e.last_catalog, e.last_snapshot, coalesce(e.reason, 'it was scheduled')
     FROM public.ducklake_files_scheduled_for_deletion s
     LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
-    WHERE s.schedule_start <= now() - p_older_than AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
+    WHERE s.schedule_start <= p_scheduled_until AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
 $$;
 
 -- What a run of cleanup would look at, as one word: the same files give the same.
 CREATE FUNCTION lakefork.cleanup_digest(p_catalog text, p_scheduled_until timestamptz) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT md5(coalesce(string_agg(f.catalog_id || ' ' || f.data_file_id || ' ' || f.path, ';' ORDER BY f.catalog_id, f.data_file_id), ''))
-    FROM lakefork.files_to_clean(p_catalog, now() - p_scheduled_until) f
+    FROM lakefork.files_to_clean(p_catalog, p_scheduled_until) f
 $$;
 
 -- Decides over up to p_limit scheduled files, the oldest first. Those that any catalog has in any version, or that a job is about to publish, are taken off
@@ -37,11 +39,8 @@ CREATE FUNCTION lakefork.take_for_deletion(
 BEGIN
     PERFORM lakefork.begin_cleanup(p_job_id);
     WITH listed AS MATERIALIZED (
-        SELECT s.catalog_id, s.data_file_id, s.path, e.file_size_bytes, e.last_catalog, e.last_snapshot, e.reason
-        FROM public.ducklake_files_scheduled_for_deletion s
-        LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
-        WHERE s.schedule_start <= p_scheduled_until AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
-        ORDER BY s.schedule_start, s.catalog_id, s.data_file_id LIMIT p_limit
+        SELECT f.* FROM lakefork.files_to_clean(p_catalog, p_scheduled_until) f
+        ORDER BY f.schedule_start, f.catalog_id, f.data_file_id LIMIT p_limit
     ), judged AS MATERIALIZED (
         SELECT l.*, EXISTS (SELECT FROM public.ducklake_data_file f WHERE f.data_file_id = l.data_file_id)
                  OR EXISTS (SELECT FROM public.ducklake_delete_file f WHERE f.delete_file_id = l.data_file_id)
@@ -53,8 +52,7 @@ BEGIN
         DELETE FROM lakefork.scheduled_file s USING judged j WHERE s.catalog_id = j.catalog_id AND s.data_file_id = j.data_file_id
     ), recorded AS (
         INSERT INTO lakefork.deletion (run_id, job_id, plan_id, file_id, path, size_bytes, last_catalog, last_snapshot, reason, decided_at)
-        SELECT p_run_id, p_job_id, p_plan_id, j.data_file_id, j.path, j.file_size_bytes, j.last_catalog, j.last_snapshot, coalesce(j.reason, 'it was scheduled'),
-               clock_timestamp()
+        SELECT p_run_id, p_job_id, p_plan_id, j.data_file_id, j.path, j.file_size_bytes, j.last_catalog, j.last_snapshot, j.reason, clock_timestamp()
         FROM judged j WHERE NOT j.is_needed
         RETURNING deletion_id, path
     )

@@ -4,43 +4,6 @@
 -- taken: that is held only while the new catalogs are announced. What is copied therefore begins with the snapshot that was next when it
 -- was read, which is the fork's own unless others committed meanwhile.
 
--- Ids for new catalogs that no other transaction under way takes. Quietly they are the next ones of the counter; whoever commits
--- raises the counter above its own.
-CREATE FUNCTION lakefork.reserve_catalog_ids(p_count bigint) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    ids bigint[] := '{}';
-    next_id bigint;
-    candidate bigint := 0;
-BEGIN
-    LOOP
-        -- Read after the ids were locked: whoever had one of them before has committed by now, and raised the counter.
-        SELECT s.next_catalog_id INTO next_id FROM public.ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1;
-        ids := ARRAY(SELECT i FROM unnest(ids) i WHERE i >= next_id);
-        EXIT WHEN cardinality(ids) = p_count;
-        candidate := greatest(candidate, next_id);
-        WHILE cardinality(ids) < p_count LOOP
-            IF pg_try_advisory_xact_lock(hashint8extended(candidate, 5063717816)) THEN
-                ids := ids || candidate;
-            END IF;
-            candidate := candidate + 1;
-        END LOOP;
-    END LOOP;
-    RETURN ids;
-END $$;
-
-CREATE FUNCTION lakefork.live_catalog_id(p_name text) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    found_id bigint;
-BEGIN
-    SELECT c.catalog_id INTO found_id FROM public.ducklake_catalog c WHERE c.catalog_name = p_name AND c.end_snapshot IS NULL;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no catalog %; `lakefork status` lists them', coalesce(quote_literal(p_name), 'NULL') USING ERRCODE = 'LFN01';
-    END IF;
-    RETURN found_id;
-END $$;
-
 -- Where a fork's files go if nobody says: beside those of its parent.
 CREATE FUNCTION lakefork.default_data_path(p_parent_id bigint, p_name text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
@@ -111,7 +74,7 @@ DECLARE
             INSERT INTO public.ducklake_schema_versions (catalog_id, begin_snapshot, schema_version, table_id)
             SELECT n.catalog_id, v.begin_snapshot, v.schema_version, v.table_id FROM versions v CROSS JOIN new n
         ), copied_definitions AS (
-            INSERT INTO lakefork.inherited_definition (catalog_id, table_id, begin_snapshot, definition)
+            INSERT INTO lakefork.kept_definition (catalog_id, table_id, begin_snapshot, definition)
             SELECT n.catalog_id, d.table_id, d.begin_snapshot, d.definition FROM old_definitions d CROSS JOIN new n WHERE d.definition IS NOT NULL
         ), totals AS MATERIALIZED (
             SELECT t.table_id, coalesce(sum(f.record_count), 0) AS records, coalesce(sum(f.file_size_bytes), 0) AS bytes,
@@ -267,32 +230,6 @@ BEGIN
         SELECT f.id, parent, base, clock_timestamp(), clock_timestamp() + p_expires_after, p_run_id FROM forks f
     )
     SELECT f.name::varchar, f.id, f.snapshot FROM forks f;
-END $$;
-
--- Names and data paths are well formed, nobody else's and not each other's. STABLE, as all that it calls: name and path are looked for at one moment.
-CREATE FUNCTION lakefork.check_new_catalogs(p_names text[], p_data_paths text[]) RETURNS void
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    taken text;
-BEGIN
-    PERFORM lakefork.check_catalog_name(n) FROM unnest(p_names) n;
-    SELECT c.catalog_name INTO taken FROM public.ducklake_catalog c WHERE c.catalog_name = ANY (p_names) AND c.end_snapshot IS NULL LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'there is a catalog % already', quote_literal(taken) USING ERRCODE = 'LFX01';
-    END IF;
-    PERFORM lakefork.check_data_path(p) FROM unnest(p_data_paths) p;
-    IF cardinality(p_names) > 1 THEN
-        SELECT n INTO taken FROM unnest(p_names) n GROUP BY n HAVING count(*) > 1 LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'the name % is given twice', quote_literal(taken) USING ERRCODE = 'LFV01';
-        END IF;
-        WITH places AS (SELECT lakefork.place(p) AS path FROM unnest(p_data_paths) p)
-        SELECT p.path INTO taken FROM places p, LATERAL lakefork.path_and_parents(p.path) above JOIN places o ON o.path = above
-        GROUP BY p.path HAVING count(*) > 1 LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'data path % overlaps that of another new catalog', quote_literal(taken) USING ERRCODE = 'LFV01';
-        END IF;
-    END IF;
 END $$;
 
 -- A catalog that was there before counts only if it is a fork of that parent.

@@ -18,11 +18,11 @@ LANGUAGE sql STABLE AS $$
                     CASE WHEN p_heartbeat_at < now() - interval '2 minutes' THEN 'failed' ELSE 'running' END)
 $$;
 
--- Forgets what jobs reported longer ago than p_days; of Airflow's own records, those since the oldest report are shown.
-CREATE FUNCTION lakefork.forget_jobs(p_days double precision) RETURNS bigint
+-- Forgets what jobs reported longer ago; of Airflow's own records, those since the oldest report are shown.
+CREATE FUNCTION lakefork.forget_jobs(p_older_than interval) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    since timestamptz := now() - make_interval(secs => p_days * 86400);
+    since timestamptz := now() - p_older_than;
     forgotten bigint;
 BEGIN
     DELETE FROM lakefork.job_run WHERE started_at < since AND heartbeat_at < since;

@@ -76,7 +76,7 @@ LANGUAGE sql STABLE AS $$
         -- ids of dropped columns are not used again: files have them
         'next_column_id', greatest(
             (SELECT max(c.column_id) + 1 FROM public.ducklake_column c WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id),
-            (SELECT max((d.definition ->> 'next_column_id')::bigint) FROM lakefork.inherited_definition d
+            (SELECT max((d.definition ->> 'next_column_id')::bigint) FROM lakefork.kept_definition d
              WHERE d.catalog_id = p_catalog_id AND d.table_id = p_table_id)))
     FROM lakefork.visible_table(p_catalog_id, p_at) t
     JOIN lakefork.visible_schema(p_catalog_id, p_at) s USING (schema_id)
@@ -92,7 +92,7 @@ LANGUAGE sql STABLE AS $$
                SELECT jsonb_build_object('path', o.now -> 'path', 'path_is_relative', o.now -> 'path_is_relative', 'table_path', o.now -> 'table_path')
                FROM (SELECT lakefork.own_definition(p_catalog_id, p_table_id, b.birth, b.birth) AS now) o) END
     FROM (SELECT lakefork.catalog_birth(p_catalog_id) AS birth) b
-    LEFT JOIN lakefork.inherited_definition d ON d.catalog_id = p_catalog_id AND d.table_id = p_table_id AND d.begin_snapshot = p_snapshot
+    LEFT JOIN lakefork.kept_definition d ON d.catalog_id = p_catalog_id AND d.table_id = p_table_id AND d.begin_snapshot = p_snapshot
 $$;
 
 -- The batches of a table at a snapshot, or now: full path, owner (NULL: a shared table), and of some columns the bounds and how many

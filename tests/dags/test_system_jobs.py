@@ -10,7 +10,7 @@ from airflow import __version__ as airflow_version
 from airflow_tables import add_attempt, add_run, create_airflow_tables, fill_with_runs
 from lake import rows_of
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import JobRun, Usage, finish_job, forget_jobs, start_job
+from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.schema import link_airflow
 from lakefork.errors import SetupError
 from sql_lake import SqlLake
@@ -171,7 +171,7 @@ def test_old_jobs_are_forgotten(linked: Connection) -> None:
     add_run(linked, "older")
     add_attempt(linked, "older", "failed")
     linked.execute("UPDATE airflow.task_instance SET start_date = now() - interval '40 days'")
-    forget_jobs(linked, 30)
+    linked.execute("SELECT lakefork.forget_jobs('30 days')")
     assert jobs(linked, "run_id") == [("new",)]
 
 

@@ -79,10 +79,6 @@ def start_job(connection: Connection, run: JobRun, params: dict[str, Any]) -> No
     connection.execute(_SQL["start_job"], {**vars(run), "params": Jsonb(params)})
 
 
-def forget_jobs(connection: Connection, days: float) -> None:
-    connection.execute(_SQL["forget_jobs"], {"days": days})
-
-
 def beat_job(connection: Connection, run: JobRun, usage: Usage) -> None:
     connection.execute(_SQL["beat_job"], {"job_id": run.job_id, **vars(usage)})
 

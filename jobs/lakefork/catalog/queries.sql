@@ -17,9 +17,6 @@ ON CONFLICT (trace) DO UPDATE SET   -- a cluster that starts a lost driver anew:
     job_id = excluded.job_id, status = excluded.status, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
     finished_at = NULL, result = NULL, error = NULL, retryable = NULL, peak_memory_mb = NULL, cpu_seconds = NULL, node_id = excluded.node_id;
 
--- forget_jobs: removes what jobs reported longer ago
-SELECT lakefork.forget_jobs(%(days)s);
-
 -- beat_job: a run reports that it is still there
 UPDATE lakefork.job_run
 SET heartbeat_at = clock_timestamp(), peak_memory_mb = %(peak_memory_mb)s, cpu_seconds = %(cpu_seconds)s
@@ -329,12 +326,8 @@ RETURNING t.snapshot_id;
 SELECT deletion_id, path, file_id IS NULL AS is_orphan FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
 
 -- count_to_clean: scheduled files by the catalog that had them last
-SELECT coalesce(e.last_catalog, '?') AS catalog_name, coalesce(e.reason, 'it was scheduled') AS reason, count(*) AS files,
-       coalesce(sum(e.file_size_bytes), 0)::bigint AS bytes
-FROM public.ducklake_files_scheduled_for_deletion s
-LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
-WHERE s.schedule_start <= %(scheduled_until)s AND (%(catalog)s::text IS NULL OR e.last_catalog = %(catalog)s)
-GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT coalesce(last_catalog, '?') AS catalog_name, reason, count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes
+FROM lakefork.files_to_clean(%(catalog)s, %(scheduled_until)s) GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- save_cleanup_plan: what a run of file_cleanup decided to do
 INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, digest)

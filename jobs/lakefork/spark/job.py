@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import psycopg
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, forget_jobs, start_job
+from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
 from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, LeaseLostError, SetupError
 from lakefork.params import JobParams, parse_params
 from lakefork.settings import Settings, load_settings
@@ -132,7 +132,6 @@ def _run(
             "peak_memory_mb": usage.peak_memory_mb,
         }
         finish_job(context.connection, run, usage, result=result)
-        forget_jobs(context.connection, settings.jobs.retention_days)
         return result
 
 
