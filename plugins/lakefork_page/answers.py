@@ -10,9 +10,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import APIRouter, Depends, Query
 
 from lakefork.catalog.connection import Connection
-from lakefork.catalog.forks import reclaimable
 from lakefork.overview import lake
-from lakefork.overview.forks import list_children
+from lakefork.overview.forks import list_children, reclaimable
 from lakefork.overview.gc import list_deletions, read_gc
 from lakefork.overview.status import read_status
 from lakefork.overview.tables import list_tables, read_table

@@ -1,8 +1,6 @@
 """What reading and merging batches costs, beside DuckDB on the same files in the same run."""
 
-import os
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -15,9 +13,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -33,7 +30,6 @@ from lakefork.settings import Settings
 from lakefork.spark.batch_files import batch_layout
 from lakefork.spark.dedup import run_dedup
 from lakefork.spark.job import JobContext
-from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
@@ -71,14 +67,14 @@ class Bench:
         with resources.readers.transaction() as connection:
             return resources.lookup.find(connection, ADMIN, TableName("app", name)).definition
 
-    def publish(self, definition: TableDefinition, select: str) -> str:
+    def publish(self, definition: TableDefinition, select: str, *, deleted: bool = False) -> str:
         """A batch of the rows of a query over `range` with id, category, amount, description, created; returns its path."""
         with duckdb.connect() as duck:
             rows = duck.execute(f"{select} ORDER BY id").to_arrow_table()
         self.seq += len(rows)
         arrays = {name: rows[name] for name in rows.column_names}
         arrays["_seq"] = pa.array(range(self.seq, self.seq + len(rows)))
-        arrays["_deleted"] = pa.array([False] * len(rows))
+        arrays["_deleted"] = pa.array([deleted] * len(rows))
         layout = batch_layout(definition, 0.01)
         table = pa.table([arrays[field.name].cast(field.type) for field in layout.schema], schema=layout.schema)
         path = f"{definition.path}/shared/batch-{uuid.uuid4().hex}.parquet"
@@ -267,43 +263,59 @@ class _Quiet(JobContext):
         print(f"    {line}", flush=True)
 
 
+def _timed_dedup(bench: Bench, table: str) -> tuple[float, dict[str, Any]]:
+    run = JobRun(f"snapshot_dedup/{uuid.uuid4().hex}", "snapshot_dedup", uuid.uuid4().hex, "cli", "bench")
+    with connect(bench.dsn) as connection:
+        context = _Quiet(run, Settings(), bench.dsn, connection, Leases(run.job_id, 600))
+        started = time.perf_counter()
+        result = run_dedup(context, SnapshotDedupParams(table=table))
+        seconds = time.perf_counter() - started
+        context.leases.release(connection)
+    return seconds, result
+
+
 def _dedup(bench: Bench) -> list[Figure]:
     """50 batches of 100,000 rows; half of all rows are superseded."""
-    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
-    spark = SparkContext(conf=SparkConf().setMaster("local[*]").setAppName("bench").setAll(list(CONF.items())))
     ours, peer = [], []
-    try:
-        for number in range(3):
-            definition = bench.table(f"dedup_{number}")
-            for place in range(50):
-                bench.publish(definition, rows_of(f"(i * 25 + {place % 25})", 100_000))
-            paths, _ = _files(bench, definition)
-            target = f"{definition.path}/duckdb.parquet"
-            with duckdb.connect() as duck:
-                started = time.perf_counter()
-                duck.execute(
-                    f"COPY (SELECT * FROM read_parquet({paths!r}) QUALIFY row_number() OVER (PARTITION BY id ORDER BY _seq DESC) = 1 "
-                    f"ORDER BY id) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
-                )
-                peer.append(time.perf_counter() - started)
-            run = JobRun(f"snapshot_dedup/{uuid.uuid4().hex}", "snapshot_dedup", uuid.uuid4().hex, "cli", "bench")
-            with connect(bench.dsn) as connection:
-                context = _Quiet(run, Settings(), bench.dsn, connection, Leases(run.job_id, 600))
-                started = time.perf_counter()
-                result = run_dedup(context, SnapshotDedupParams(table=f"dedup_{number}"))
-                ours.append(time.perf_counter() - started)
-                context.leases.release(connection)
-            assert (result["rows_in"], result["rows_out"]) == (5_000_000, 2_500_000), result
-            print(f"    dedup: DuckDB {peer[-1]:.2f} s, ours {ours[-1]:.2f} s", flush=True)
-    finally:
-        spark.stop()
+    for number in range(3):
+        definition = bench.table(f"dedup_{number}")
+        for place in range(50):
+            bench.publish(definition, rows_of(f"(i * 25 + {place % 25})", 100_000))
+        paths, _ = _files(bench, definition)
+        target = f"{definition.path}/duckdb.parquet"
+        with duckdb.connect() as duck:
+            started = time.perf_counter()
+            duck.execute(
+                f"COPY (SELECT * FROM read_parquet({paths!r}) QUALIFY row_number() OVER (PARTITION BY id ORDER BY _seq DESC) = 1 "
+                f"ORDER BY id) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
+            )
+            peer.append(time.perf_counter() - started)
+        seconds, result = _timed_dedup(bench, f"dedup_{number}")
+        ours.append(seconds)
+        assert (result["rows_in"], result["rows_out"]) == (5_000_000, 2_500_000), result
+        print(f"    dedup: DuckDB {peer[-1]:.2f} s, ours {ours[-1]:.2f} s", flush=True)
     ratio = statistics.median(ours) / statistics.median(peer)
     return [Figure(AREA, "dedup of 50 batches of 100,000 rows, half superseded: time / DuckDB", ratio, "×", at_most=2)]
 
 
-PARTS: list[Callable[[Bench], list[Figure]]] = [_skipping, _queries, _kinds_of_tables, _dedup]
+def _forgetting(bench: Bench) -> list[Figure]:
+    """Half of 2,000,000 rows were deleted long ago; a first dedup has warmed Spark up."""
+    definition = bench.table("deleted")
+    for place in range(20):
+        bench.publish(definition, rows_of(f"(i * 20 + {place})", 100_000))
+    for place in range(10):
+        bench.publish(definition, rows_of(f"(i * 20 + {place})", 100_000), deleted=True)
+    seconds, result = _timed_dedup(bench, "deleted")
+    assert (result["rows_in"], result["rows_out"]) == (3_000_000, 1_000_000), result
+    return [Figure(AREA, "deleted rows that dedup forgets", 1_000_000 / seconds, "rows/s", at_least=100_000)]
+
+
+PARTS: list[Callable[[Bench], list[Figure]]] = [_skipping, _queries, _kinds_of_tables]
+PARTS_ON_SPARK: list[Callable[[Bench], list[Figure]]] = [_dedup, _forgetting]
 
 
 def measure() -> list[Figure]:
     with _bench() as bench:
-        return [figure for part in PARTS for figure in part(bench)]
+        figures = [figure for part in PARTS for figure in part(bench)]
+        with benchmark_spark():
+            return figures + [figure for part in PARTS_ON_SPARK for figure in part(bench)]

@@ -1,8 +1,6 @@
 """How fast manifest_rebuild looks at directories, and what a manifest from the cache costs a reader."""
 
-import os
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -11,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
 from tests.benchmarks.report import Figure
-from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.server import benchmark_database, benchmark_spark
 
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -26,7 +23,6 @@ from lakefork.params import ManifestRebuildParams
 from lakefork.settings import Settings
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifest_rebuild import run_manifest_rebuild
-from lakefork.spark.submit import CONF
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.storage import StorageOptions
@@ -51,8 +47,6 @@ def measure() -> list[Figure]:
 
 
 def _measure(dsn: str, directory: str) -> list[Figure]:
-    conf = SparkConf().setMaster("local[2]").setAppName(AREA).setAll(list(CONF.items()))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     users = [f"user{number}" for number in range(USERS)]
     with connect(dsn) as connection, Engine(Settings(), dsn) as engine:
         create_catalog(connection, "main", f"{directory}/main")
@@ -61,11 +55,8 @@ def _measure(dsn: str, directory: str) -> list[Figure]:
         _add_batches(connection, "mine", [user for user in users for _ in range(FILES_PER_USER)])
         _add_batches(connection, "ours", [None] * SHARED_FILES)
         connection.execute("ANALYZE")
-        spark = SparkContext(conf=conf)
-        try:
+        with benchmark_spark():
             return [*_rebuild(dsn), *_cache(engine, connection, users)]
-        finally:
-            spark.stop()
 
 
 def _add_batches(connection: Connection, name: str, owners: list[str | None]) -> None:

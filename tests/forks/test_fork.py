@@ -11,8 +11,9 @@ from fork_lake import COPIED, counts, fork, no_findings, sql
 from lake import add_file, make_catalog, make_table
 from lakefork.catalog.catalogs import drop_catalog, find_catalog, list_catalogs, newest_snapshot, rename_catalog
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.forks import fork_catalog, list_forks, reclaimable
+from lakefork.catalog.forks import fork_catalog
 from lakefork.errors import AlreadyExistsError, ConflictError, InvalidInputError, LakeforkError, NotFoundError
+from lakefork.overview.forks import list_forks, reclaimable
 from sql_lake import SqlLake
 
 TABLES = """

@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
     "embedded": BASE | {"catalog", "storage", "sql", "overview"},
-    "cli": BASE
+    "cli": {"commands", "errors"},
+    "commands": BASE
     | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}

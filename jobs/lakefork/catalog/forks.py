@@ -1,4 +1,4 @@
-"""Forks: make them, one or many, drop them, and show where they come from and what they hold."""
+"""Forks: make them, one or many, and drop them."""
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,16 +88,3 @@ def drop_in_chunks(connection: Connection, catalog_ids: Sequence[int], author: s
     for start in range(0, len(catalog_ids), DROPPED_AT_ONCE):
         dropped += drop_catalogs(connection, catalog_ids[start : start + DROPPED_AT_ONCE], author=author)
         yield dropped
-
-
-def list_forks(connection: Connection, below: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
-    """The tree, parents before their forks; below: only this catalog and what came from it."""
-    if below is not None:
-        find_catalog(connection, below)
-    return connection.execute(_SQL["fork_tree"], {"below": below, "limit": limit}).fetchall()
-
-
-def reclaimable(connection: Connection, name: str) -> list[dict[str, Any]]:
-    """What dropping a catalog would free, and which catalogs keep the rest."""
-    find_catalog(connection, name)
-    return connection.execute("SELECT * FROM lakefork.reclaim(%s)", (name,)).fetchall()

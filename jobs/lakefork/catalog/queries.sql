@@ -282,25 +282,6 @@ FROM lakefork.fork f JOIN public.ducklake_catalog c ON c.catalog_id = f.catalog_
 WHERE starts_with(c.catalog_name, %(prefix)s) AND f.created_at <= now() - %(older_than)s::interval
 ORDER BY f.created_at, c.catalog_id;
 
--- fork_tree: catalogs and what came from them, with what they hold
-WITH RECURSIVE tree AS (
-    SELECT c.catalog_id, c.catalog_name, 0 AS depth, ARRAY[c.catalog_name::text] AS way FROM system.catalogs c
-    WHERE CASE WHEN %(below)s::text IS NULL
-          THEN c.parent_catalog_id IS NULL OR NOT EXISTS (SELECT FROM lakefork.visible_catalog() p WHERE p.catalog_id = c.parent_catalog_id)
-          ELSE c.catalog_name = %(below)s END
-    UNION ALL
-    SELECT c.catalog_id, c.catalog_name, t.depth + 1, t.way || c.catalog_name::text
-    FROM tree t JOIN lakefork.fork f ON f.parent_id = t.catalog_id JOIN lakefork.visible_catalog() c ON c.catalog_id = f.catalog_id
-), shown AS (
-    SELECT * FROM tree ORDER BY way LIMIT %(limit)s
-)
-SELECT s.depth, c.catalog_name AS name, c.parent_name AS parent, c.forked_at_snapshot, c.begin_snapshot, c.created_at, c.expires_at, c.data_path,
-       u.own_files, u.own_rows, u.own_bytes, u.shared_files, u.shared_rows, u.shared_bytes
-FROM shown s
-JOIN system.catalogs c USING (catalog_id)
-JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM shown)) u USING (catalog_id)
-ORDER BY s.way;
-
 -- gc_items: what a plan takes from each catalog
 SELECT i.catalog_id, (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = i.catalog_id) AS catalog_name,
        i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes

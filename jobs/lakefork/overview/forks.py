@@ -22,6 +22,19 @@ def list_children(connection: Connection, parent: str | None, after: str | None 
     return page_of(found, limit, "name")
 
 
+def list_forks(connection: Connection, below: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+    """The tree, parents before their forks; below: only this catalog and what came from it."""
+    if below is not None:
+        find_catalog(connection, below)
+    return connection.execute(_SQL["fork_tree"], {"below": below, "limit": limit}).fetchall()
+
+
+def reclaimable(connection: Connection, name: str) -> list[dict[str, Any]]:
+    """What dropping a catalog would free, and which catalogs keep the rest."""
+    find_catalog(connection, name)
+    return connection.execute("SELECT * FROM lakefork.reclaim(%s)", (name,)).fetchall()
+
+
 def forks_text(forks: Sequence[Mapping[str, Any]]) -> str:
     """The tree, one line per catalog, forks below their parents."""
     lines = [f"{'catalog':<36}{'created (UTC)':<18}{'of snapshot':>12}{'own':>10}{'shared':>10}{'rows':>14}  expires"]

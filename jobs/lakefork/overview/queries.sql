@@ -200,3 +200,22 @@ FROM system.deletions WHERE %(before)s::bigint IS NULL OR deletion_id < %(before
 
 -- pinned: snapshots that are kept for ever
 SELECT catalog_name AS catalog, name, snapshot_id, tagged_at, tagged_by FROM system.snapshot_tags ORDER BY tagged_at DESC LIMIT %(limit)s;
+
+-- fork_tree: catalogs and what came from them, with what they hold
+WITH RECURSIVE tree AS (
+    SELECT c.catalog_id, c.catalog_name, 0 AS depth, ARRAY[c.catalog_name::text] AS way FROM system.catalogs c
+    WHERE CASE WHEN %(below)s::text IS NULL
+          THEN c.parent_catalog_id IS NULL OR NOT EXISTS (SELECT FROM lakefork.visible_catalog() p WHERE p.catalog_id = c.parent_catalog_id)
+          ELSE c.catalog_name = %(below)s END
+    UNION ALL
+    SELECT c.catalog_id, c.catalog_name, t.depth + 1, t.way || c.catalog_name::text
+    FROM tree t JOIN lakefork.fork f ON f.parent_id = t.catalog_id JOIN lakefork.visible_catalog() c ON c.catalog_id = f.catalog_id
+), shown AS (
+    SELECT * FROM tree ORDER BY way LIMIT %(limit)s
+)
+SELECT s.depth, c.catalog_name AS name, c.parent_name AS parent, c.forked_at_snapshot, c.begin_snapshot, c.created_at, c.expires_at, c.data_path,
+       u.own_files, u.own_rows, u.own_bytes, u.shared_files, u.shared_rows, u.shared_bytes
+FROM shown s
+JOIN system.catalogs c USING (catalog_id)
+JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM shown)) u USING (catalog_id)
+ORDER BY s.way;

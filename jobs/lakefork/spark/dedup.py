@@ -9,7 +9,6 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import duckdb
-import psycopg
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.catalogs import newest_snapshot
@@ -19,7 +18,7 @@ from lakefork.catalog.flushes import Table, find_definitions, note_clean, table_
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
-from lakefork.errors import ConflictError, DatabaseError, LakeforkError, NotFoundError, StorageError
+from lakefork.errors import ConflictError, LakeforkError, NotFoundError, StorageError
 from lakefork.maintenance.dedup import Candidate, Group, Holds, Limits, plan_groups
 from lakefork.maintenance.ranges import KeyRange
 from lakefork.params import SnapshotDedupParams
@@ -30,6 +29,7 @@ from lakefork.spark.dedup_task import READER_MB, Merge, Merged, MergeEnvironment
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifests import write_pending
 from lakefork.spark.staging import discard_leftovers, remove_what_did_not_count
+from lakefork.spark.tasks import attempt, good
 from lakefork.storage import StorageOptions
 from lakefork.tables import TableDefinition
 
@@ -257,12 +257,10 @@ def _run(context: JobContext, plan: Plan, parts: Sequence[Part]) -> Iterator[Mer
     context.progress(f"{len(parts):,} part(s) in {len(tasks):,} task(s) on {spark.master}")
 
     def run(task: list[Part]) -> list[Merged] | LakeforkError:
-        return _attempt(environment, merges.value, task)
+        return attempt(lambda: run_parts(environment, merges.value, task))
 
     for found in spark.parallelize(tasks, len(tasks)).map(run).toLocalIterator(prefetchPartitions=True):
-        if isinstance(found, LakeforkError):
-            raise found
-        yield from found
+        yield from good(found)
 
 
 def _tasks(plan: Plan, parts: Sequence[Part], task_bytes: int) -> Iterator[list[Part]]:
@@ -280,18 +278,6 @@ def _tasks(plan: Plan, parts: Sequence[Part], task_bytes: int) -> Iterator[list[
         size += weight
     if task:
         yield task
-
-
-def _attempt(
-    environment: MergeEnvironment, merges: Sequence[Merge], parts: Sequence[Part]
-) -> list[Merged] | LakeforkError:
-    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
-    try:
-        return run_parts(environment, merges, parts)
-    except LakeforkError as error:
-        return error
-    except psycopg.Error as error:
-        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
 
 
 def _publish(context: JobContext, plan: Plan, place: int, parts: Sequence[Merged], done: Done) -> None:

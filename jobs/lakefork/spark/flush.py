@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import psycopg
-from adbc_driver_manager import Error as AdbcError
-
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import (
     Due,
@@ -19,7 +16,7 @@ from lakefork.catalog.flushes import (
     table_lease,
     tables_with_pending_manifests,
 )
-from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, StorageError
+from lakefork.errors import JobFailedError, LakeforkError, StorageError
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
 from lakefork.spark.batch_files import Destination
@@ -28,6 +25,7 @@ from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publ
 from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport, run_task
 from lakefork.spark.job import JobContext
 from lakefork.spark.staging import discard_leftovers
+from lakefork.spark.tasks import attempt, good
 from lakefork.spark.trim import trim_tables
 
 PROGRESS_SECONDS = 2.0
@@ -149,23 +147,14 @@ def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
         return report
 
     with _live_line(context, work, done):
-        reports: list[TaskReport] = spark.parallelize(work.tasks, len(work.tasks)).map(flush).collect()
-    for report in reports:
-        if isinstance(report, LakeforkError):
-            raise report
-    return reports
+        reports: list[TaskReport | LakeforkError] = spark.parallelize(work.tasks, len(work.tasks)).map(flush).collect()
+    return [good(report) for report in reports]
 
 
 def _attempt(
     environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask
 ) -> TaskReport | LakeforkError:
-    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
-    try:
-        return run_task(environment, tables, task)
-    except LakeforkError as error:
-        return error
-    except (psycopg.Error, AdbcError) as error:
-        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+    return attempt(lambda: run_task(environment, tables, task))
 
 
 def _amounts(reports: Sequence[TaskReport]) -> tuple[int, int, int]:

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
 from lakefork.catalog.catalogs import Catalog, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import existing_catalogs, fork_catalogs, rows_per_fork
 from lakefork.durations import seconds_of
-from lakefork.errors import AlreadyExistsError, DatabaseError, LakeforkError
+from lakefork.errors import AlreadyExistsError, LakeforkError
 from lakefork.maintenance.provision import chunks_of, plan_provision
 from lakefork.params import ForkProvisionParams
 from lakefork.spark.job import JobContext
+from lakefork.spark.tasks import attempt, good
 
 TRIES = 5  # at names that others take at the same moment
 
@@ -73,26 +72,17 @@ def _run(
 
     spark = SparkContext.getOrCreate()
     for found in spark.parallelize(chunks, len(chunks)).map(make).toLocalIterator(prefetchPartitions=True):
-        if isinstance(found, LakeforkError):
-            raise found
-        yield found
+        yield good(found)
 
 
 def _attempt(
     dsn: str, run_id: str, params: ForkProvisionParams, parent_id: int, chunk: tuple[str, ...]
 ) -> Made | LakeforkError:
-    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
-    try:
-        for _ in range(TRIES - 1):
-            try:
-                return make_forks(dsn, run_id, params, parent_id, chunk)
-            except AlreadyExistsError:
-                continue  # looking again tells whether that is an error
-        return make_forks(dsn, run_id, params, parent_id, chunk)
-    except LakeforkError as error:
-        return error
-    except psycopg.Error as error:
-        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+    for _ in range(TRIES):
+        made = attempt(lambda: make_forks(dsn, run_id, params, parent_id, chunk))
+        if not isinstance(made, AlreadyExistsError):  # looking again tells whether that is an error
+            break
+    return made
 
 
 def make_forks(dsn: str, run_id: str, params: ForkProvisionParams, parent_id: int, chunk: tuple[str, ...]) -> Made:

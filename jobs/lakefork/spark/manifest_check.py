@@ -20,9 +20,10 @@ from lakefork.cold.manifest import (
     read_manifest,
 )
 from lakefork.cold.statistics import BatchFacts
-from lakefork.errors import DatabaseError, LakeforkError
+from lakefork.errors import LakeforkError
 from lakefork.maintenance.manifests import CheckTask, ManifestFinding, Owner, check_files, unknown_files
 from lakefork.queries import load
+from lakefork.spark.tasks import attempt
 from lakefork.storage import StorageOptions, list_files, open_path, read_file
 
 AT_ONCE = 16  # S3 is waited for by many at once; local files are read one after the other
@@ -60,13 +61,7 @@ class Seen:
 
 
 def check_directories(dsn: str, storage: StorageOptions, task: CheckTask) -> CheckReport | LakeforkError:
-    """Errors that Spark's retries cannot mend are results, so that they reach the reader as they are."""
-    try:
-        return _check(task, *_recorded(dsn, task), storage)
-    except LakeforkError as error:
-        return error
-    except psycopg.Error as error:
-        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+    return attempt(lambda: _check(task, *_recorded(dsn, task), storage))
 
 
 def _recorded(dsn: str, task: CheckTask) -> tuple[list[RecordedDirectory], dict[str, dict[str, Any]]]:

@@ -10,7 +10,7 @@ from typing import Any
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
 from lakefork.cold.layout import batch_directory
-from lakefork.errors import JobFailedError, LakeforkError, NotFoundError, StorageError
+from lakefork.errors import JobFailedError, NotFoundError, StorageError
 from lakefork.maintenance.manifests import (
     LASTING,
     CheckTask,
@@ -25,6 +25,7 @@ from lakefork.queries import load
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifest_check import CheckReport, check_directories
 from lakefork.spark.manifests import write_pending
+from lakefork.spark.tasks import good
 from lakefork.tables import TableDefinition
 
 
@@ -165,10 +166,7 @@ def _run_tasks(context: JobContext, tasks: Sequence[CheckTask]) -> list[CheckRep
     spark = SparkContext.getOrCreate()
     dsn, storage = context.dsn, context.storage
     found = spark.parallelize(tasks, len(tasks)).map(lambda task: check_directories(dsn, storage, task)).collect()
-    for report in found:
-        if isinstance(report, LakeforkError):
-            raise report
-    return list(found)
+    return [good(report) for report in found]
 
 
 def _still_there(context: JobContext, reports: Sequence[CheckReport]) -> list[CheckReport]:

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
@@ -30,11 +29,11 @@ from lakefork.maintenance.orphans import (
 )
 from lakefork.queries import load
 from lakefork.spark.job import JobContext
+from lakefork.spark.tasks import good
 from lakefork.storage import StorageOptions
 from lakefork.storage.listing import Span, StoredFile, is_there, list_directories, list_tree
 from lakefork.storage.paths import is_below, place, spellings
 
-Found = TypeVar("Found")
 PAGE = 5_000  # files held against the catalogs by one query
 SAMPLES = 20
 DEEP = 2  # namespaces, tables: their directories are listed by tasks of their own
@@ -84,14 +83,14 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
     found = (
         spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
     )
-    surveyed = [_good(one) for one in found]
+    surveyed = [good(one) for one in found]
     refuse_links({one.place: one.real for one in surveyed if one.real})
     groups = _groups([part for one in surveyed for part in one.parts], at_once)
     context.progress(f"{len(roots):,} root(s) are listed by {len(groups):,} task(s) on {spark.master}")
     for start in range(0, len(groups), at_once):  # what a round of tasks finds is in memory, and no more
         tasks = groups[start : start + at_once]
         found = spark.parallelize(tasks, len(tasks)).flatMap(lambda parts: _look(dsn, storage, parts, cutoff)).collect()
-        yield from [_good(one) for one in found]
+        yield from [good(one) for one in found]
 
 
 def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
@@ -99,12 +98,6 @@ def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
     places = {path: place(path) for path in paths}
     claims = _claims(connection, list(places.values()))
     return {path for path, where in places.items() if spared_by_claim(where, claims)}
-
-
-def _good(found: Found | LakeforkError) -> Found:
-    if isinstance(found, LakeforkError):
-        raise found
-    return found
 
 
 def _roots(connection: Connection) -> list[Root]:
