@@ -1,4 +1,4 @@
-"""One Postgres for the whole suite; each test gets a database of its own, copied from a template with the schema."""
+"""One Postgres and one Spark for each worker of the suite; each test gets a database of its own, copied from a template with the schema."""
 
 import itertools
 import logging
@@ -30,6 +30,14 @@ S3_ENVIRONMENT = {
     "LAKEFORK_S3_VAULT_ACCESS_KEY_ID": "vault-key",
     "LAKEFORK_S3_VAULT_SECRET_ACCESS_KEY": "vault-secret",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For several workers: a file stays together, and so do those of the one stack, which take longest and come first."""
+    for item in items:
+        group = "stack" if "e2e" in item.path.parts else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
 @pytest.fixture(scope="session")

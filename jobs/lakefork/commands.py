@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -270,11 +271,19 @@ def run(arguments: argparse.Namespace) -> int:
     with quick_start() as conf:
         command = submit_command(settings, arguments.job, ["--params", arguments.params], conf)
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout or ():
-                # Spark merges a driver's two streams into one; the reason of a failure belongs on stderr.
-                failed = line.startswith(f"{arguments.job} failed: ")
-                print(line, end="", file=sys.stderr if failed else sys.stdout, flush=True)
+            _pass_on(process.stdout or (), arguments.job)
     return process.returncode
+
+
+def _pass_on(lines: Iterable[str], job: str) -> None:
+    """Spark merges a driver's two streams into one; the reason of a failure belongs on stderr. Bars are drawn over."""
+    drawn = False
+    for line in lines:
+        is_bar = line.startswith(f"{job}: [") and sys.stdout.isatty()
+        start, end = "\r\033[K" if drawn else "", "" if is_bar else "\n"
+        failed = line.startswith(f"{job} failed: ")
+        print(f"{start}{line.rstrip()}", end=end, file=sys.stderr if failed else sys.stdout, flush=True)
+        drawn = is_bar
 
 
 def dump(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,15 @@ from lakefork_page.database import Reading
 
 TOTALS_SECONDS = 15.0
 
-router = APIRouter(prefix="/api", dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
+router = APIRouter(
+    prefix="/api",
+    dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
+    responses={
+        401: {"description": "no login"},
+        403: {"description": "no right to see it"},
+        404: {"description": "there is none of that name"},
+    },
+)
 Text = Annotated[str | None, Query(max_length=300)]
 Name = Annotated[str, Query(min_length=1, max_length=300)]
 Span = Annotated[str, Query(pattern=f"^({'|'.join(lake.SPANS)})$")]

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
@@ -28,7 +29,7 @@ LOGIN = (
 )
 
 app = FastAPI(title="Lakefork", docs_url=None, redoc_url=None, openapi_url=None)
-pages = APIRouter(dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
 
 
 @pages.get("/")
@@ -42,6 +43,12 @@ def asset(name: str) -> FileResponse:
     if name not in {path.name for path in WEB.iterdir()}:
         raise HTTPException(404, f"there is no {name}")
     return FileResponse(WEB / name, headers=HEADERS)
+
+
+@pages.get("/openapi.json")
+def description() -> dict[str, Any]:
+    """What programs can ask for; its paths are below this app's own address."""
+    return app.openapi()
 
 
 @app.exception_handler(LakeforkError)

@@ -65,7 +65,7 @@ def test_a_dag_runs_through_the_scheduler_and_returns_its_result(stack: Stack) -
     assert (row["status"], sorted(row["parameters"])) == ("completed", ["catalog=demo", "deep=true"])
     assert row["trace"].split()[0] == f"catalog_fsck/{result['run_id']}/catalog_fsck/1"
     log = stack.task_log(result["run_id"])
-    assert "catalog_fsck: 4 of 4 file(s) checked" in log
+    assert "[####################] 100% 4 of 4 file(s) checked" in log
     assert not [name for name, secret in stack.secrets.items() if secret in log], "no secret in the task's log"
 
 

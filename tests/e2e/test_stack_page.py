@@ -3,12 +3,18 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
+from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from browser import CHROMIUM, Page, open_page
 from lakefork.params import JOBS
@@ -37,6 +43,7 @@ def test_nobody_sees_anything_without_a_login(stack: Stack) -> None:
         "api/overview",
         "api/table?catalog=demo&namespace=web&table=views",
         "metrics",
+        "openapi.json",
     ):
         answer = stack.get(f"/lakefork/{path}", user=None)
         assert answer.status_code == 401, path
@@ -90,18 +97,19 @@ def test_what_makes_no_sense_is_refused_politely(stack: Stack, path: str) -> Non
     assert "Traceback" not in answer.text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    name=st.sampled_from(["overview", "catalogs", "tables", "table", "forks", "reclaim", "runs", "audits", "flushed", "gc", "deletions"]),
-    query=st.dictionaries(
-        st.sampled_from(["catalog", "namespace", "table", "search", "after", "before", "snapshot", "user", "span", "run", "failed", "parent", "status"]),
-        st.one_of(st.text(max_size=20), st.sampled_from(["demo", "web", "views", "1", "-1", "2026-01-01T00:00:00Z", "%", "true"])),
-    ),
-)  # fmt: skip
-def test_no_question_breaks_it(stack: Stack, name: str, query: dict[str, str]) -> None:
-    answer = stack.get(f"/lakefork/api/{name}?{urlencode(query, errors='replace')}")
-    assert answer.status_code in (200, 404, 422), answer.text
-    answer.json()
+@pytest.fixture(scope="module")
+def description(stack: Stack) -> Any:
+    return schemathesis.openapi.from_dict(stack.get("/lakefork/openapi.json").json())
+
+
+@schemathesis.pytest.from_fixture("description").parametrize()
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_question_breaks_it(case: schemathesis.Case, stack: Stack) -> None:
+    case.call_and_validate(
+        base_url=f"{stack.url}/lakefork",
+        headers={"Authorization": f"Bearer {stack.token('admin')}"},
+        checks=[not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance],
+    )
 
 
 def test_a_task_has_a_button_that_leads_to_the_page(stack: Stack) -> None:

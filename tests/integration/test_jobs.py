@@ -37,7 +37,7 @@ def test_a_sound_lake_passes_and_the_result_is_the_last_line(connection: Connect
     result = json.loads(done.stdout.splitlines()[-1])
     assert {"run_id", "job", "files", "findings", "seconds", "peak_memory_mb"} <= result.keys()
     assert (result["job"], result["files"], result["catalogs"], result["findings"]) == ("catalog_fsck", 5, 1, 0)
-    assert "catalog_fsck: 5 of 5 file(s) checked" in done.stdout
+    assert "catalog_fsck: [####################] 100% 5 of 5 file(s) checked" in done.stdout
     assert rows_of(connection, "SELECT max(snapshot_id) FROM ducklake_snapshot") == before
     ((job_type, run_id, trace, status, kept, memory, cpu, error),) = rows_of(
         connection,

@@ -9,11 +9,23 @@ import pytest
 
 JOBS = Path(__file__).parents[2] / "jobs"
 LIBRARY = JOBS / "lakefork"
-BASE = {"settings", "errors", "params", "seqid", "queries", "column_types", "tables", "predicates", "durations"}
+BASE = {
+    "settings",
+    "errors",
+    "params",
+    "seqid",
+    "queries",
+    "column_types",
+    "tables",
+    "predicates",
+    "durations",
+    "progress",
+}
 MAY_IMPORT = {
     "settings": {"errors", "durations"},
     "errors": set(),
     "queries": set(),
+    "progress": set(),
     "params": {"errors", "durations"},
     "seqid": {"errors"},
     "column_types": {"errors"},

@@ -11,6 +11,7 @@ from lakefork.embedded.demo import change_demo, load_demo
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.overview.status import read_status
+from lakefork.progress import bar_text
 from lakefork.settings import Settings
 
 # Every DAG, in an order that makes sense; `make run` proves that the whole pipeline works. Before the second flush rows
@@ -38,9 +39,10 @@ def run(settings: Settings) -> int:
     try:
         dsn, _, client = _start(settings)
         results: list[tuple[str, dict[str, Any]]] = []
-        for dag_id, conf in DAG_RUNS:
+        for place, (dag_id, conf) in enumerate(DAG_RUNS):
             if results and dag_id == "flush":
                 change_demo(dsn, settings, say)
+            say(f"{bar_text(place / len(DAG_RUNS))} {dag_id}, DAG run {place + 1} of {len(DAG_RUNS)}")
             results.append((dag_id, client.run_dag(dag_id, conf, say)))
         _report(settings, dsn, results, time.monotonic() - started)
     finally:

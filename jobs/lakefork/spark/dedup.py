@@ -1,7 +1,6 @@
 """Runs snapshot_dedup: merges the batches of each owner into few sorted ones; each group is a commit of its own."""
 
 import datetime
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +188,7 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
     groups_left = Counter(_table(merge.definition) for merge in plan.merges)
     written: dict[int, list[Merged]] = defaultdict(list)
     groups = 0
-    started = time.monotonic()
+    bar = context.bar(len(plan.merges))
     for merged in _run(context, plan, [part for of_merge in parts for part in of_merge]):
         written[merged.merge].append(merged)
         if len(written[merged.merge]) == waiting[merged.merge]:
@@ -199,10 +198,8 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
             groups_left[table] -= 1
             if not groups_left[table] and table in done.tables:
                 note_clean(context.connection, table, done.tables[table])
-            seconds = max(time.monotonic() - started, 0.001)
-            context.progress(
-                f"{groups:,} of {len(plan.merges):,} group(s) merged, {done.rows_in / seconds:,.0f} versions/s"
-            )
+            speed = f"{bar.per_second(done.rows_in):,.0f} versions/s"
+            bar.reach(groups, f"{groups:,} of {len(plan.merges):,} group(s) merged, {speed}")
     remove_what_did_not_count(context, plan.tables)
     # Where a flush is at work, it writes these too.
     names = {table_lease(*table): table for table in plan.tables}

@@ -159,6 +159,8 @@ class _Cleanup:
 
     def clean(self, scope: Scope) -> None:
         context = self._context
+        counts = count_to_clean(context.connection, scope.catalog, scope.scheduled_until)
+        bar = context.bar(sum(row["files"] for row in counts))
         while True:
             context.check_leases()
             taken = take_for_deletion(
@@ -169,7 +171,7 @@ class _Cleanup:
             self._done.looked_at += taken.looked_at
             self._done.still_needed += taken.still_needed
             self._remove(taken.paths)
-            self._report()
+            bar.reach(self._done.looked_at, self._said())
 
     def clean_orphans(self, orphans: Iterator[Orphan]) -> None:
         while some := list(islice(orphans, FILES_AT_ONCE)):
@@ -180,7 +182,7 @@ class _Cleanup:
             self._done.looked_at += taken.looked_at
             self._done.still_needed += taken.still_needed
             self._remove(taken.paths)
-            self._report()
+            self._context.progress(self._said())
 
     def forget_empty_roots(self) -> None:
         """Of catalogs that are forgotten, once nothing is left there."""
@@ -215,9 +217,9 @@ class _Cleanup:
                 self._done.failed += 1
                 self._done.problem = self._done.problem or f"{one.path}: {one.outcome}"
 
-    def _report(self) -> None:
+    def _said(self) -> str:
         done, seconds = self._done, max(time.monotonic() - self._started, 0.001)
-        self._context.progress(
+        return (
             f"{done.looked_at:,} file(s) looked at, {done.still_needed:,} still needed, "
             f"{done.files_deleted:,} removed, {done.looked_at / seconds:,.0f}/s"
         )

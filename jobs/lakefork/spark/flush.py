@@ -170,15 +170,15 @@ def _amounts(reports: Sequence[TaskReport]) -> tuple[int, int, int]:
 @contextlib.contextmanager
 def _live_line(context: JobContext, work: Work, done: Sequence[Any]) -> Iterator[None]:
     """Every few seconds, what was done so far."""
-    started = time.monotonic()
+    bar = context.bar(work.versions)
     over = threading.Event()
 
     def say() -> None:
         read, rows, files = (counter.value for counter in done)
-        seconds = max(time.monotonic() - started, 0.001)
-        context.progress(
+        bar.reach(
+            read,
             f"{read:,} of {work.versions:,} versions read, {rows:,} rows in {files:,} file(s) written, "
-            f"{read / seconds:,.0f} versions/s"
+            f"{bar.per_second(read):,.0f} versions/s",
         )
 
     def keep_saying() -> None:

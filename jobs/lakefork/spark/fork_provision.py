@@ -52,11 +52,11 @@ def _make_all(
     wanted = sum(len(chunk) for chunk in chunks)
     context.progress(f"{wanted:,} fork(s) of {parent.name} to make, in {len(chunks):,} transaction(s)")
     made: list[Made] = []
-    started = time.monotonic()
+    bar = context.bar(wanted)
     for one in _run(context, params, parent, chunks):
         made.append(one)
-        done, seconds = sum(len(each.names) + each.existing for each in made), max(time.monotonic() - started, 0.001)
-        context.progress(f"{done:,} of {wanted:,} fork(s), {done / seconds:,.1f}/s")
+        done = sum(len(each.names) + each.existing for each in made)
+        bar.reach(done, f"{done:,} of {wanted:,} fork(s), {bar.per_second(done):,.1f}/s")
     return made
 
 

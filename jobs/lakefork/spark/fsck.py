@@ -104,13 +104,14 @@ def _check_files(context: JobContext, catalog_id: int | None, deep: bool, files:
     context.progress(f"{files} file(s) to check in {len(ranges)} task(s) on {spark.master}")
     dsn, storage = context.dsn, context.storage
     done = 0
+    bar = context.bar(files)
     for report in (
         spark.parallelize(ranges, len(ranges))
         .map(lambda file_range: _check_range(dsn, storage, catalog_id, deep, file_range))
         .toLocalIterator(prefetchPartitions=True)
     ):
         done += report.files
-        context.progress(f"{done} of {files} file(s) checked")
+        bar.reach(done, f"{done} of {files} file(s) checked")
         yield report
 
 

@@ -19,6 +19,7 @@ from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
 from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, LeaseLostError, SetupError
 from lakefork.params import JobParams, parse_params
+from lakefork.progress import Bar
 from lakefork.settings import Settings, load_settings
 from lakefork.spark.usage import UsageMeter
 from lakefork.storage import StorageOptions
@@ -46,6 +47,9 @@ class JobContext:
 
     def progress(self, line: str) -> None:
         print(f"{self.run.job}: {line}", flush=True)  # noqa: T201 - the task log is made of these
+
+    def bar(self, total: int) -> Bar:
+        return Bar(self.progress, total)
 
     def reconnect(self) -> None:
         """After the connection broke; waits for a Postgres that restarts."""

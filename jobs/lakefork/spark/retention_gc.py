@@ -4,7 +4,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lakefork.catalog.forks import drop_in_chunks
@@ -92,8 +92,9 @@ def _time(text: str | None) -> datetime.timedelta | None:
 def _drop_expired_forks(context: JobContext, catalog: str | None) -> int:
     expired = context.connection.execute("SELECT * FROM lakefork.expired_forks(%s)", (catalog,)).fetchall()
     dropped = 0
+    bar = context.bar(len(expired))
     for dropped in drop_in_chunks(context.connection, [row["catalog_id"] for row in expired], context.run.job):
-        context.progress(f"{dropped:,} of {len(expired):,} fork(s) past their time were dropped")
+        bar.reach(dropped, f"{dropped:,} of {len(expired):,} fork(s) past their time were dropped")
     return dropped
 
 
@@ -133,12 +134,14 @@ def _carry_out(context: JobContext, plan_id: str, removed: Removed) -> None:
     begin_plan(context.connection, plan_id, context.run.job_id)
     items = plan_items(context.connection, plan_id)
     work = _Work(context, plan_id, removed)
+    bar = context.bar(len(items))
     for chunk in _chunks(items):
         work.carry_out(chunk)
         removed.catalogs += len(chunk)
-        context.progress(
+        bar.reach(
+            removed.catalogs,
             f"{removed.catalogs:,} of {len(items):,} catalog(s): {removed.snapshots:,} snapshot(s), "
-            f"{removed.files:,} file(s), {removed.rows / work.seconds:,.0f} rows/s"
+            f"{removed.files:,} file(s), {bar.per_second(removed.rows):,.0f} rows/s",
         )
     drop_unused_hot_tables(context.connection, context.run.job_id)
     finish_plan(context.connection, plan_id)
@@ -149,11 +152,6 @@ class _Work:
     context: JobContext
     plan_id: str
     removed: Removed
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return max(time.monotonic() - self.started, 0.001)
 
     def carry_out(self, catalog_ids: Sequence[int]) -> None:
         """Readers are kept out already; what is cut off in the middle is gone on with by the next run."""
