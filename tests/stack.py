@@ -17,6 +17,7 @@ from lakefork.catalog.connection import connect
 from lakefork.embedded.airflow import AirflowClient
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
+JOB_TIMEOUT_SECONDS = 90  # more than any job of these tests takes
 
 
 class Stack:
@@ -27,8 +28,9 @@ class Stack:
     def lakefork(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEFORK_", "AIRFLOW"))}
         return subprocess.run(
-            [LAKEFORK, *arguments], env={**clean, "LAKEFORK_HOME": str(self.home)}, capture_output=True, text=True,
-            timeout=400,
+            [LAKEFORK, *arguments],
+            env={**clean, "LAKEFORK_HOME": str(self.home), "LAKEFORK_JOBS__TIMEOUT": f"{JOB_TIMEOUT_SECONDS}s"},
+            capture_output=True, text=True, timeout=400,
         )  # fmt: skip
 
     @property
@@ -44,15 +46,16 @@ class Stack:
         port = json.loads((self.home / "ports.json").read_text())["airflow"]
         return AirflowClient(f"http://127.0.0.1:{port}", self.secrets["airflow-login"])
 
-    def processes(self) -> list[psutil.Process]:
-        """Everything that still runs in this home, found without the stack's own book-keeping."""
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
+    def processes(self, called: str = "") -> list[psutil.Process]:
+        """Everything that still runs in this home, found without the stack's own book-keeping; called: with such words."""
+        return [process for process in psutil.process_iter() if self._is_ours(process, called)]
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def _is_ours(self, process: psutil.Process, called: str) -> bool:
         try:
-            if process.status() == psutil.STATUS_ZOMBIE:
+            command = " ".join(process.cmdline())
+            if process.status() == psutil.STATUS_ZOMBIE or called not in command:
                 return False
-            return str(self.home) in " ".join(process.cmdline()) or process.cwd().startswith(str(self.home))
+            return str(self.home) in command or process.cwd().startswith(str(self.home))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return False
 

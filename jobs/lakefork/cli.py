@@ -166,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
 
     stack = commands.add_parser("stack", help="the laptop stack: Postgres and Airflow (make run, up, down)")
     stack.add_argument("action", choices=["run", "up", "down"])
+    stack.add_argument("--no-history", action="store_true", help="up: start only, without runs for the demo")
     stack.set_defaults(run=handlers.stack)
     return parser
 

@@ -348,5 +348,7 @@ def stack(arguments: argparse.Namespace) -> int:
     from lakefork.embedded import stack
     from lakefork.settings import load_settings
 
-    actions: dict[str, Any] = {"run": stack.run, "up": stack.up, "down": stack.down}
-    return int(actions[arguments.action](load_settings()))
+    settings = load_settings()
+    if arguments.action == "up":
+        return stack.up(settings, history=not arguments.no_history)
+    return stack.run(settings) if arguments.action == "run" else stack.down(settings)

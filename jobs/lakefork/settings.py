@@ -17,6 +17,14 @@ CONFIG_FILE = PROJECT / "include" / "config" / "lakefork.toml"
 PREFIX = "LAKEFORK_"
 
 
+def _duration(text: str) -> str:
+    seconds_of(text, "the setting")
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,6 +50,7 @@ class SparkSettings(Section):
 
 class JobSettings(Section):
     lease_seconds: int = Field(60, ge=5)
+    timeout: Duration = "6h"
 
 
 class FlushSettings(Section):
@@ -58,14 +67,6 @@ class DedupSettings(Section):
     superseded_share: float = Field(0.5, gt=0, le=1)
     file_mb: int = Field(128, ge=1)
     group_mb: int = Field(2_048, ge=1)
-
-
-def _duration(text: str) -> str:
-    seconds_of(text, "the setting")
-    return text
-
-
-Duration = Annotated[str, AfterValidator(_duration)]
 
 
 class RetentionSettings(Section):

@@ -77,12 +77,14 @@ DECLARE
     table_column text;
     whole bigint[] := ARRAY(SELECT i.catalog_id FROM lakefork.gc_item i
                             WHERE i.plan_id = p_plan_id AND i.table_id = 0 AND i.is_whole AND i.catalog_id = ANY (p_catalog_ids));
+    deletes lakefork.file_reference[];   -- their paths are known only as long as their tables are
     removed bigint := 0;
     done bigint;
     parent_key text;
 BEGIN
     PERFORM lakefork.begin_gc_batch(p_job_id);
     PERFORM lakefork.keep_definitions(p_plan_id, p_catalog_ids);
+    deletes := ARRAY(SELECT r FROM lakefork.file_reference r WHERE r.catalog_id = ANY (p_catalog_ids) AND r.kind = 'delete');
     FOR e IN SELECT * FROM lakefork.entity n WHERE n.entity NOT IN ('ducklake_data_file', 'ducklake_file_column_stats', 'ducklake_file_partition_value')
              ORDER BY n.versioned DESC, n.rank, n.entity LOOP
         IF e.versioned THEN
@@ -109,10 +111,29 @@ BEGIN
         GET DIAGNOSTICS done = ROW_COUNT;
         removed := removed + done;
     END LOOP;
+    PERFORM lakefork.schedule_deletes(p_plan_id, deletes);
     PERFORM lakefork.remove_leftovers(p_catalog_ids);
     PERFORM lakefork.forget_catalogs(whole);
     RETURN removed + cardinality(whole);
 END $$;
+
+-- Of these delete files, those that no catalog has any more.
+CREATE FUNCTION lakefork.schedule_deletes(p_plan_id text, p_deletes lakefork.file_reference[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH gone AS (
+        SELECT DISTINCT ON (d.file_id) d.* FROM unnest(p_deletes) d
+        WHERE NOT EXISTS (SELECT FROM public.ducklake_delete_file f WHERE f.delete_file_id = d.file_id)
+        ORDER BY d.file_id, d.end_snapshot DESC NULLS FIRST
+    ), scheduled AS (
+        INSERT INTO public.ducklake_files_scheduled_for_deletion (catalog_id, data_file_id, path, path_is_relative, schedule_start)
+        SELECT g.catalog_id, g.file_id, g.path, false, clock_timestamp() FROM gone g
+    )
+    INSERT INTO lakefork.scheduled_file (catalog_id, data_file_id, file_size_bytes, last_catalog, last_table_id, last_snapshot, reason, plan_id)
+    SELECT g.catalog_id, g.file_id, g.file_size_bytes,
+           (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = g.catalog_id), g.table_id, g.end_snapshot,
+           'its last snapshot expired', p_plan_id
+    FROM gone g
+$$;
 
 -- Definitions of tables that stay are kept as they are: hot rows and old files are read by them, and ids of dropped columns are not used again.
 CREATE FUNCTION lakefork.keep_definitions(p_plan_id text, p_catalog_ids bigint[]) RETURNS void

@@ -10,7 +10,7 @@ from stack import Stack
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("stack") / "home")
-    up = stack.lakefork("stack", "up")
+    up = stack.lakefork("stack", "up", "--no-history")
     assert up.returncode == 0, up.stdout + up.stderr
     assert "Airflow:   0 s, waiting for" in up.stdout and "Airflow is up after" in up.stdout
     assert f"login: admin / {stack.secrets['airflow-login']}" in up.stdout

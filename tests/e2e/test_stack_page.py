@@ -35,6 +35,26 @@ VIEWS = {
 READY = "document.getElementById('view')?.getAttribute('aria-busy') === 'false'"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def history(stack: Stack) -> str:
+    """Started again, as `make up` does it: the demo gets forks, merged batches and a backlog."""
+    up = stack.lakefork("stack", "up")
+    assert up.returncode == 0, up.stdout + up.stderr
+    return up.stdout
+
+
+def test_a_newcomer_finds_tenants_forks_a_backlog_and_a_history(stack: Stack, history: str) -> None:
+    assert f"you can log in at {stack.url} as admin" in history and "demo: some rows wait for the next flush" in history
+    assert "[###############.....]  75% snapshot_dedup, DAG run 4 of 4" in history
+    overview = stack.get("/lakefork/api/overview").json()
+    assert overview["totals"]["catalogs"] >= 7 and overview["totals"]["forks"] >= 3
+    assert {row["catalog_name"] for row in overview["waiting"]} >= {"shop", "sensors"}
+    done = {row["job"] for row in overview["jobs"] if row["status"] == "completed"}
+    assert done >= {"flush", "fork_provision", "snapshot_dedup", "catalog_fsck"}
+    again = stack.lakefork("stack", "up")
+    assert "login: admin" in again.stdout and "DAG run" not in again.stdout, "made once"
+
+
 def test_nobody_sees_anything_without_a_login(stack: Stack) -> None:
     for path in (
         "",

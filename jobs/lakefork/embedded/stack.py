@@ -5,22 +5,27 @@ from typing import Any
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect, found_version
+from lakefork.catalog.forks import existing_catalogs
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.airflow import USER, VIEWER, AirflowClient, EmbeddedAirflow
-from lakefork.embedded.demo import change_demo, load_demo
+from lakefork.embedded.demo import CATALOG, FORK_PREFIX, change_demo, leave_a_backlog, load_demo
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.overview.status import read_status
 from lakefork.progress import bar_text
 from lakefork.settings import Settings
 
-# Every DAG, in an order that makes sense; `make run` proves that the whole pipeline works. Before the second flush rows
-# of the demo are changed, so that there is something to merge, to give up and to free.
-DAG_RUNS: list[tuple[str, dict[str, Any]]] = [
+# Before the second flush rows of the demo are changed, so that there is something to merge, to give up and to free.
+FORKS = {"parent": CATALOG, "name_prefix": FORK_PREFIX, "count": 3, "if_not_exists": True}
+HISTORY: list[tuple[str, dict[str, Any]]] = [
     ("flush", {"force": True}),
-    ("fork_provision", {"parent": "demo", "name_prefix": "demo_fork_", "count": 3, "if_not_exists": True}),
+    ("fork_provision", FORKS),
     ("flush", {"force": True}),
     ("snapshot_dedup", {"min_batches": 2}),
+]
+# Every DAG, in an order that makes sense; `make run` proves that the whole pipeline works.
+DAG_RUNS: list[tuple[str, dict[str, Any]]] = [
+    *HISTORY,
     ("manifest_rebuild", {}),
     ("manifest_eviction", {}),
     ("retention_gc", {"retain_snapshots": 1}),
@@ -38,25 +43,41 @@ def run(settings: Settings) -> int:
     started = time.monotonic()
     try:
         dsn, _, client = _start(settings)
-        results: list[tuple[str, dict[str, Any]]] = []
-        for place, (dag_id, conf) in enumerate(DAG_RUNS):
-            if results and dag_id == "flush":
-                change_demo(dsn, settings, say)
-            say(f"{bar_text(place / len(DAG_RUNS))} {dag_id}, DAG run {place + 1} of {len(DAG_RUNS)}")
-            results.append((dag_id, client.run_dag(dag_id, conf, say)))
+        results = _run_dags(settings, dsn, client, DAG_RUNS)
         _report(settings, dsn, results, time.monotonic() - started)
     finally:
         down(settings)
     return 0
 
 
-def up(settings: Settings) -> int:
-    _, airflow, _ = _start(settings)
+def _run_dags(
+    settings: Settings, dsn: str, client: AirflowClient, runs: list[tuple[str, dict[str, Any]]]
+) -> list[tuple[str, dict[str, Any]]]:
+    results: list[tuple[str, dict[str, Any]]] = []
+    for place, (dag_id, conf) in enumerate(runs):
+        if results and dag_id == "flush":
+            change_demo(dsn, settings, say)
+        say(f"{bar_text(place / len(runs))} {dag_id}, DAG run {place + 1} of {len(runs)}")
+        results.append((dag_id, client.run_dag(dag_id, conf, say)))
+    return results
+
+
+def up(settings: Settings, *, history: bool = True) -> int:
+    dsn, airflow, client = _start(settings)
+    if history and _has_no_history(dsn):
+        say(f"you can log in at {airflow.url} as {USER} / {airflow.password} while the demo gets a history")
+        _run_dags(settings, dsn, client, HISTORY)
+        leave_a_backlog(dsn, settings, say)
     say("")
     say(f"Airflow:  {airflow.url}   login: {USER} / {airflow.password}")
     say(f"Lakefork: {airflow.url}/lakefork/   to look only: {VIEWER} / {airflow.viewer_password}")
     say("Look around with `.venv/bin/lakefork status`; stop everything with `make down`.")
     return 0
+
+
+def _has_no_history(dsn: str) -> bool:
+    with connect(dsn) as connection:
+        return not existing_catalogs(connection, [f"{FORK_PREFIX}1"])
 
 
 def down(settings: Settings) -> int:
@@ -87,7 +108,7 @@ def _ensure_catalog(settings: Settings, dsn: str) -> None:
                 create_catalog(connection, "main", str(settings.home / "data" / "main"))
             say("catalog 'main' created")
     with connect(dsn) as connection:
-        load_demo(connection, dsn, settings, settings.home / "data" / "demo", say)
+        load_demo(connection, dsn, settings, say)
 
 
 def _report(settings: Settings, dsn: str, results: list[tuple[str, dict[str, Any]]], seconds: float) -> None:

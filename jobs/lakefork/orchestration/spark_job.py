@@ -9,8 +9,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowFailException
 
+from lakefork.durations import seconds_of
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
 from lakefork.orchestration.links import AuditsLink, LakeLink
+from lakefork.settings import load_settings
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
@@ -18,11 +20,14 @@ SPARK_POOL = "lakefork_spark"
 NICE = 10  # on a machine that Spark shares with Airflow and Postgres, upkeep waits for those who serve people
 
 
+def _timeout() -> timedelta:
+    return timedelta(seconds=seconds_of(load_settings().jobs.timeout, "jobs.timeout"))
+
+
 class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
     """Runs jobs/<job>.py with the run's params, or others; returns the result that the job reported."""
 
     env_vars: dict[str, str]
-    operator_extra_links = (LakeLink(), AuditsLink())
 
     def __init__(self, *, job: str, job_params: str = "{{ params | tojson }}", **arguments: Any) -> None:
         super().__init__(
@@ -33,9 +38,10 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
             conf=dict(CONF),
             application_args=["--run-id", "{{ run_id }}", "--params", job_params],
             env_vars={"LAKEFORK_TRACE": "{{ dag.dag_id }}/{{ run_id }}/{{ task.task_id }}/{{ ti.try_number }}"},
-            **{"execution_timeout": timedelta(hours=6), **arguments},
+            **{"execution_timeout": _timeout(), **arguments},
         )
         self.job = job
+        self.operator_extra_links = (LakeLink(), AuditsLink()) if job == "flush" else (LakeLink(),)
 
     def execute(self, context: Any) -> Any:
         os.nice(NICE)

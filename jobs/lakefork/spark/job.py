@@ -153,6 +153,7 @@ class _Heartbeat:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._meter = UsageMeter()
+        self._parent = os.getppid()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self.usage = self._meter.sample()
@@ -174,6 +175,7 @@ class _Heartbeat:
                     for moment in self._beats(connection):
                         renewed = moment
             except (psycopg.Error, SetupError) as error:  # a Postgres that restarts comes back
+                self._leave_with_spark()
                 if time.monotonic() - renewed < context.leases.seconds and not self._stop.wait(SAMPLE_SECONDS):
                     continue
                 self._give_up(error)
@@ -187,12 +189,18 @@ class _Heartbeat:
         context = self._context
         next_report = time.monotonic()
         while not self._stop.wait(SAMPLE_SECONDS):
+            self._leave_with_spark()
             self.usage = self._meter.sample()
             if time.monotonic() >= next_report:
                 next_report = time.monotonic() + context.leases.seconds / 4
                 context.leases.renew(connection)
                 beat_job(connection, context.run, self.usage)
                 yield time.monotonic()
+
+    def _leave_with_spark(self) -> None:
+        """Whoever kills a job kills the JVM that started this process; what is left must not go on without it."""
+        if os.getppid() != self._parent:
+            os._exit(1)
 
     def _give_up(self, error: Exception) -> None:
         self._context.lease_lost.set()
