@@ -53,7 +53,7 @@ format: setup-dev  ## let ruff format the code
 	@$(VENV)/bin/ruff format --quiet .
 
 test: lint  ## linters and the whole test suite
-	@$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(VENV)/bin/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 bench: setup-dev  ## measure against peers (AREA=commit for one); prints ratios, writes bench.json
 	@$(VENV)/bin/python -m tests.benchmarks $(AREA)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -33,11 +34,19 @@ S3_ENVIRONMENT = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For several workers: a file stays together, and so do those of the one stack, which take longest and come first."""
-    for item in items:
-        group = "stack" if "e2e" in item.path.parts else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """What takes longest comes first, so that several workers end together."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For several workers: a file stays together, and so do those of the one stack."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return "stack" if "/e2e/" in nodeid else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError
+from lakefork.sql import hot_cache, select
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role
 from sql_lake import SqlLake
@@ -171,14 +172,18 @@ class SqlMachine(RuleBasedStateMachine):
 
 
 def run_machine(machine: type[SqlMachine], engine: Engine, dsn: str, root: Path, *, examples: int, steps: int) -> None:
+    """Few rows are treated as many are: kept in memory, and read while a query runs."""
     machine.engine, machine.dsn, machine.root = engine, dsn, root
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        ),
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hot_cache, "WORTH_KEEPING", 1)
+        patched.setattr(select, "WORTH_A_VIEW", 1)
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=steps,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                database=None,
+            ),
+        )

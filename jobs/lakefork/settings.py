@@ -106,6 +106,7 @@ class SqlSettings(Section):
     max_rows: int = Field(1_000_000, ge=1)
     max_changed_rows: int = Field(1_000_000, ge=1)
     memory_mb: int = Field(1024, ge=64)
+    hot_cache_mb: int = Field(256, ge=0)
     threads: int = Field(2, ge=1)
 
 

@@ -84,13 +84,13 @@ def test_delete_files_go_the_same_way(filled: Filled) -> None:
     assert {path.rpartition("/")[2] for path in scheduled(lake) if "delete-" in path} == {"delete-1.parquet"}
     (reason,) = lake.sql("SELECT reason, file_size_bytes FROM lakefork.scheduled_file WHERE data_file_id = 900001")
     assert reason == ("its last snapshot expired", 10)
-    fork(lake.lake, "child")
+    child = fork(lake.lake, "child")
     with connect(lake.lake.dsn) as connection:
-        drop_catalog(connection, "main")
+        drop_catalog(connection, lake.lake.catalog)
     gc(lake, retain_snapshots=1)
     assert len([path for path in scheduled(lake) if "delete-" in path]) == 1, "the fork has the other one"
     with connect(lake.lake.dsn) as connection:
-        drop_catalog(connection, "child")
+        drop_catalog(connection, child.catalog)
     gc(lake, retain_snapshots=1)
     assert {path.rpartition("/")[2] for path in scheduled(lake) if "delete-" in path} == {
         "delete-1.parquet",

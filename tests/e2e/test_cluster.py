@@ -142,6 +142,7 @@ def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, lake: SqlLak
         assert process.returncode == 0, stdout + stderr
         result = json.loads(stdout.splitlines()[-1])
         assert (result["users"], result["rows_in"], result["rows_out"]) == (40, 40 * 2_500, 40 * 2_000)
+        assert result["peak_memory_mb"] > 700, "a driver alone takes half of that"
         paths = [path for (path,) in rows_of(
             connection, "SELECT f.path FROM system.tables t "
             "CROSS JOIN LATERAL lakefork.table_files(t.catalog_id, t.table_id, NULL, '{}') f",

@@ -48,7 +48,7 @@ def test_a_newcomer_finds_tenants_forks_a_backlog_and_a_history(stack: Stack, hi
     assert "[###############.....]  75% snapshot_dedup, DAG run 4 of 4" in history
     overview = stack.get("/lakefork/api/overview").json()
     assert overview["totals"]["catalogs"] >= 7 and overview["totals"]["forks"] >= 3
-    assert {row["catalog_name"] for row in overview["waiting"]} >= {"shop", "sensors"}
+    assert {row["catalog"] for row in overview["waiting"]} >= {"shop", "sensors"}
     done = {row["job"] for row in overview["jobs"] if row["status"] == "completed"}
     assert done >= {"flush", "fork_provision", "snapshot_dedup", "catalog_fsck"}
     again = stack.lakefork("stack", "up")

@@ -67,7 +67,7 @@ def test_places_lifetimes_and_snapshots(parent: FlushLake) -> None:
     before = parent.sql("SELECT max(snapshot_id) FROM ducklake_snapshot")[0][0]
     make(parent, names=["x"], data_path_template="/lake/agents/{name}/data", expires_after="2h", as_of=before)
     found = parent.sql(
-        "SELECT data_path, extract(epoch FROM expires_at - created_at), forked_at_snapshot FROM system.catalogs WHERE catalog_name = 'x'"
+        "SELECT data_path, round(extract(epoch FROM expires_at - created_at)), forked_at_snapshot FROM system.catalogs WHERE catalog_name = 'x'"
     )
     assert found == [("/lake/agents/x/data", 7200, before)]
 

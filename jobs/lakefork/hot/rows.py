@@ -1,6 +1,7 @@
 """Rows of hot tables: append versions, look them up by key, read them; nothing is changed in place."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from lakefork.column_types import BIGINT
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import SCHEMA, HotTable, hot_column
-from lakefork.predicates import Predicate, postgres_array, postgres_literal, postgres_text
+from lakefork.predicates import Predicate, postgres_array, postgres_literal, postgres_text, quoted
 from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SYSTEM = (SEQ, DELETED)
@@ -75,13 +76,13 @@ def are_unique(keys: pa.Table) -> bool:
     if keys.num_rows < 2:
         return True
     keys = _groupable(keys)
-    if keys.num_columns == 1 and _is_increasing(keys.column(0)):
+    if keys.num_columns == 1 and is_increasing(keys.column(0)):
         return True
     distinct = int(keys.group_by(keys.column_names).aggregate([]).num_rows)
     return bool(distinct == keys.num_rows)
 
 
-def _is_increasing(values: pa.ChunkedArray) -> bool:
+def is_increasing(values: pa.ChunkedArray) -> bool:
     """Keys mostly come in order, and that is seen faster than that they differ."""
     return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
 
@@ -131,15 +132,54 @@ def read_versions(
     predicates: Iterable[Predicate] = (),
     *,
     batches_too: bool = False,
+    not_seen_by: str | None = None,
 ) -> pa.Table:
     """All versions that satisfy the predicates (on key and _seq only), of one user or of all.
 
     batches_too: whoever reads batches in the same transaction needs no rows that were published there.
+    not_seen_by: only what this Postgres snapshot did not see.
     """
-    conditions = " AND ".join([hot.of(user_id), *(_condition(one) for one in predicates)])
+    conditions = [] if not_seen_by is None else [f"NOT {_seen_by(not_seen_by)}"]
+    conditions += [_readable(hot, user_id, batches_too=batches_too), *(_condition(one) for one in predicates)]
+    return connection.query(f"SELECT {_columns(hot, columns)} FROM {hot.qualified} WHERE {' AND '.join(conditions)}")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a transaction sees: a Postgres snapshot, of a server since its start."""
+
+    snapshot: str
+    server: str
+
+
+def moment_of(connection: ArrowConnection) -> Moment:
+    (found,) = connection.query(
+        "SELECT pg_current_snapshot()::text AS snapshot, pg_postmaster_start_time()::text AS server"
+    ).to_pylist()
+    return Moment(**found)
+
+
+def count_versions(
+    connection: ArrowConnection, hot: HotTable, user_id: str | None, snapshot: str, *, batches_too: bool
+) -> tuple[int, int]:
+    """How many of the versions that can be read now another snapshot saw, and did not see."""
+    (found,) = connection.query(
+        f"SELECT count(*) AS every, count(*) FILTER (WHERE NOT {_seen_by(snapshot)}) AS unseen "
+        f"FROM {hot.qualified} WHERE {_readable(hot, user_id, batches_too=batches_too)}"
+    ).to_pylist()
+    return found["every"] - found["unseen"], found["unseen"]
+
+
+def _seen_by(snapshot: str) -> str:
+    """Most rows are older than all that was under way then, which is quickly seen."""
+    oldest = snapshot.partition(":")[0]
+    return f"(_xid < {quoted(oldest)}::xid8 OR pg_visible_in_snapshot(_xid, {quoted(snapshot)}))"
+
+
+def _readable(hot: HotTable, user_id: str | None, *, batches_too: bool) -> str:
     if batches_too and (user_id is not None or not hot.definition.per_user):
-        conditions += f" AND {_unpublished(hot, user_id or '')}"
-    return connection.query(f"SELECT {_columns(hot, columns)} FROM {hot.qualified} WHERE {conditions}")
+        return f"{hot.of(user_id)} AND {_unpublished(hot, user_id or '')}"
+    return hot.of(user_id)
 
 
 def _unpublished(hot: HotTable, user_id: str) -> str:

@@ -68,14 +68,14 @@ def plan_scan(
     """key: its first column; predicates: what is asked of key and _seq; filters: of any other column."""
     plan = ScanPlan()
     left = _matching(batches, predicates, plan.skipped)
+    if not include_deleted:
+        plan.graves = [one for one in left if one.only_deleted]
+        left = [one for one in left if not one.only_deleted] if plan.graves else left
+    clean: list[Batch] = []
     for of_owner in _by_owner(left):
-        graves = [] if include_deleted else [one for one in of_owner if one.only_deleted]
-        for together in _sharing_keys([one for one in of_owner if one not in graves] if graves else of_owner, key):
-            if len(together) > 1:
-                plan.grouped += together
-            else:
-                plan.clean += _matching(together, filters, plan.skipped)
-        plan.graves += graves
+        for together in _sharing_keys(of_owner, key):
+            (plan.grouped if len(together) > 1 else clean).extend(together)
+    plan.clean = _matching(clean, filters, plan.skipped)
     if not plan.clean and not plan.grouped and plan.graves:
         plan.skipped["only deleted rows"] += len(plan.graves)
         plan.graves = []

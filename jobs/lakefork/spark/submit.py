@@ -25,6 +25,8 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
     "spark.python.worker.faulthandler.enabled": "true",
+    "spark.executor.processTreeMetrics.enabled": "true",  # for system.jobs: what executors on a cluster need
+    "spark.executor.heartbeatInterval": "2s",
     JVM_OPTIONS: f"-Dlog4j2.configurationFile=file:{LOG4J} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

@@ -1,10 +1,30 @@
-"""Memory and processor time of a job: its driver, JVM and Python workers together."""
+"""Memory and processor time of a job: its driver, JVM and Python workers together, and executors elsewhere."""
 
 import contextlib
+from typing import Any
 
 import psutil
+from py4j.protocol import Py4JError
 
 from lakefork.catalog.jobs import Usage
+
+OF_EXECUTORS = ("ProcessTreeJVMRSSMemory", "ProcessTreePythonRSSMemory")
+
+
+def _executors_bytes() -> int:
+    """The peaks of executors on a cluster, as they last reported them; a driver that executes is measured itself."""
+    from pyspark import SparkContext
+
+    spark: Any = SparkContext._active_spark_context
+    if getattr(spark, "_jsc", None) is None or spark.master.startswith("local"):  # none, or not up yet
+        return 0
+    with contextlib.suppress(Py4JError, OSError):
+        found = spark._jsc.sc().statusStore().executorList(False)
+        executors = [found.apply(place) for place in range(found.size())]
+        metrics = [one.peakMemoryMetrics() for one in executors if one.id() != "driver"]
+        reported = [one.get() for one in metrics if one.isDefined()]
+        return int(sum(one.getMetricValue(name) for one in reported for name in OF_EXECUTORS))
+    return 0
 
 
 class UsageMeter:
@@ -25,5 +45,5 @@ class UsageMeter:
                     total += process.memory_info().rss
                     times = process.cpu_times()
                     self._cpu_by_pid[process.pid] = times.user + times.system
-        self._peak_bytes = max(self._peak_bytes, total)
+        self._peak_bytes = max(self._peak_bytes, total + _executors_bytes())
         return Usage(self._peak_bytes // 2**20, round(sum(self._cpu_by_pid.values()), 2))

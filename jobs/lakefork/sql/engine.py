@@ -168,7 +168,9 @@ class Engine:
         resources = self._resources
         query = bind(statement.query, parameters, session)
         with resources.readers.transaction() as connection:
-            reader = Reader(connection, resources.duck, resources.lookup, session, resources.manifests)
+            reader = Reader(
+                connection, resources.duck, resources.lookup, session, resources.manifests, resources.hot_cache
+            )
             prepared = reader.prepare(query, with_views=True)
         with resources.duck.locked(prepared.paths) as cursor:
             cursor.register(prepared.relations)
@@ -179,7 +181,9 @@ class Engine:
         """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
         resources = self._resources
         with resources.readers.transaction() as connection:
-            reader = Reader(connection, resources.duck, resources.lookup, session, resources.manifests)
+            reader = Reader(
+                connection, resources.duck, resources.lookup, session, resources.manifests, resources.hot_cache
+            )
             prepared = reader.prepare(bind(statement.query, parameters, session))
         rows = [
             (

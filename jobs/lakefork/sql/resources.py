@@ -21,6 +21,7 @@ from lakefork.predicates import Predicate
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.duck import Duck
+from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
 from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.session import Session
@@ -42,6 +43,7 @@ class Resources:
         timeout = sql.statement_timeout_seconds
         self.duck = Duck(self.storage, memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
         self.lookup = Lookup()
+        self.hot_cache = HotCache(sql.hot_cache_mb << 20)
         self._targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
         self.readers = self._pool(read_only=True)
         self.writers = self._pool(read_only=False)

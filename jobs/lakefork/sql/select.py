@@ -17,6 +17,7 @@ from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
+from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import Lookup, namespace_of
 from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.permissions import read_access
@@ -30,6 +31,7 @@ EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
 RELATION = f"relation_{secrets.token_hex(8)}"  # no text can name it
 SHIFT = NODE_BITS + SEQUENCE_BITS
 WORTH_A_VIEW = 8  # batches; fewer are read as quickly as DuckDB is set up to read them
+WORTH_A_VIEW_TOO = 10_000  # hot rows; fewer are copied as quickly
 _HIDDEN = (UPDATED, USER_ID)  # there for those who name them, not part of *
 
 
@@ -73,9 +75,10 @@ class Reader:
         lookup: Lookup,
         session: Session,
         manifests: ManifestCache | None = None,
+        hot_cache: HotCache | None = None,
     ) -> None:
         self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
-        self._manifests = manifests
+        self._manifests, self._hot_cache = manifests, hot_cache
 
     def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None, *, with_views: bool = False) -> Prepared:
         """The query with every table replaced by a relation of rows read for it.
@@ -101,10 +104,12 @@ class Reader:
                 )
             else:
                 wanted = self._wanted(use, mentioned)
-                found = find_latest(self._connection, self._duck, wanted)
-                view = found.as_view if with_views and len(found.plan.clean) >= WORTH_A_VIEW else None
+                found = find_latest(self._connection, self._duck, wanted, self._hot_cache)
+                is_large = len(found.plan.clean) >= WORTH_A_VIEW or found.hot_versions >= WORTH_A_VIEW_TOO
+                view = found.as_view(f"{name}_hot") if with_views and is_large else None
                 if view:
-                    views[name] = _exposed_view(view, wanted, mentioned.names)
+                    views[name] = _exposed_view(view[0], wanted, mentioned.names)
+                    relations |= view[1]
                     paths |= {batch.path for batch in found.plan.clean}
                 else:
                     scanned = read_found(self._duck, found)

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefork.cold.scan import condition, scan_sql
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.hot.rows import find_versions, read_versions
-from lakefork.maintenance.pruning import Batch, ScanPlan, plan_scan
+from lakefork.hot.rows import find_versions, is_increasing, read_versions
+from lakefork.hot.tables import HotTable, hot_column
+from lakefork.maintenance.pruning import Batch, ScanPlan, batches_to_read, plan_scan
 from lakefork.predicates import Predicate, postgres_text, quoted
 from lakefork.sql.duck import Duck, can_be_probed
+from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.rows import quoted_name
 from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition, fold
 
+ORDERED_ALIKE = ("int16", "int32", "int64", "varchar")  # by Arrow, Python and DuckDB
 WORTH_PROBING = 3  # fewer batches are read as quickly as their bloom filters
 
 
@@ -65,38 +69,46 @@ class Found:
     def hot_versions(self) -> int:
         return sum(part.num_rows for _, part in self.hot.values())
 
-    @property
-    def as_view(self) -> str | None:
-        """A query over batches alone, where their rows are those that are wanted; None: they must be looked through.
+    def as_view(self, hot_name: str) -> tuple[str, Mapping[str, pa.Table]] | None:
+        """A query over rows as they are, where those are the ones that are wanted; None: they must be looked through.
 
         Not where rows are hidden: what a user asks could meet them first, and fail because of them.
         """
         plan, wanted = self.plan, self.wanted
-        if self.hot_versions or plan.grouped or plan.graves or wanted.row_filter or not plan.clean:
+        if plan.grouped or plan.graves or wanted.row_filter or not plan.clean:
             return None
         if any(not batch.none_deleted or "://" in batch.path for batch in plan.clean):
             return None
         definition = wanted.table.definition
+        parts = [part for part in self.hot.values() if part[1].num_rows]
+        hot = dict(zip((hot_name,), parts, strict=False))
+        if len(parts) > 1 or (hot and not _only_adds(definition, hot, plan.clean, wanted)):
+            return None
         columns = [column for column in definition.columns if column in wanted.columns]
         scan = _scan(definition, columns, plan.clean, (), wanted)
-        return f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"
+        queries = [f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"]
+        queries += [f"SELECT {_projection(definition, definition, columns)} FROM {name}" for name in hot]
+        return " UNION ALL ".join(queries), {name: rows for name, (_, rows) in hot.items()}
 
 
-def find_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Found:
+def find_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted, hot_cache: HotCache | None = None) -> Found:
+    """hot_cache: for transactions that only read."""
     definition = wanted.table.definition
-    columns = _with_key(definition, wanted.columns)
     hot = {
-        f"hot_{place}": (
-            part.definition,
-            read_versions(
-                connection, part, wanted.user_id, _known(part.definition, columns), wanted.predicates,
-                batches_too=wanted.table.has_files,
-            ),
-        )
+        f"hot_{place}": (part.definition, _hot_versions(connection, part, wanted, hot_cache))
         for place, part in enumerate(wanted.table.hot)
-    }  # fmt: skip
+    }
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
     return Found(wanted, hot, len(batches), _plan(duck, definition, batches, wanted))
+
+
+def _hot_versions(connection: ArrowConnection, part: HotTable, wanted: Wanted, hot_cache: HotCache | None) -> pa.Table:
+    columns = _known(part.definition, _with_key(wanted.table.definition, wanted.columns))
+    if hot_cache is None or wanted.predicates:
+        return read_versions(
+            connection, part, wanted.user_id, columns, wanted.predicates, batches_too=wanted.table.has_files
+        )
+    return hot_cache.read(connection, part, wanted.user_id, columns, batches_too=wanted.table.has_files)
 
 
 def read_found(duck: Duck, found: Found) -> Scanned:
@@ -185,6 +197,7 @@ def resolve_latest_version(
     Clean batches are not grouped: their rows count unless their key is among the others.
     """
     hot = {name: part for name, part in hot.items() if part[1].num_rows}
+    in_order = _keys_in_order(definition, hot, wanted)
     relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
     if not hot and not plan.grouped and not plan.graves and keys is None:
         columns = [column for column in definition.columns if column in wanted.columns]  # keys are not compared
@@ -201,12 +214,18 @@ def resolve_latest_version(
     selects = []
     if parts:
         known = {*columns, *definition.system_columns}
-        newest, newest_only = _newest_versions(definition, wanted, with_batches=bool(plan.grouped or plan.graves))
-        ctes.append(f"versions AS MATERIALIZED (SELECT * FROM ({' UNION ALL '.join(parts)}){newest})")
+        ctes.append(f"versions AS MATERIALIZED ({' UNION ALL '.join(parts)})")
         filters = [condition(one, quoted_name(one.column)) for one in wanted.filters if one.column in known]
-        selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest_only, *conditions, *filters])}")
-    if plan.clean:
-        selects.append(_clean_rows(definition, columns, plan, wanted, conditions, superseded=bool(parts)))
+        with_batches = bool(plan.grouped or plan.graves)
+        newest = _newest_only(definition, wanted) if with_batches or not in_order else []
+        # After a flush a version may be in a batch and still hot: one of them is enough.
+        once = f" QUALIFY row_number() OVER (PARTITION BY {SEQ}) = 1" if with_batches and definition.key else ""
+        selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest, *conditions, *filters])}{once}")
+    within = () if plan.graves or not in_order else in_order
+    touched = {batch.path for batch in batches_to_read(plan.clean, within)} if parts else set[str]()
+    for superseded in (True, False):
+        if batches := [batch for batch in plan.clean if (batch.path in touched) == superseded]:
+            selects.append(_clean_rows(definition, columns, batches, wanted, conditions, superseded=superseded))
     if not selects:
         return pa.Table.from_batches([], _schema(definition, columns))
     sql = (f"WITH {', '.join(ctes)} " if ctes else "") + " UNION ALL ".join(selects)
@@ -217,7 +236,7 @@ def resolve_latest_version(
 def _clean_rows(
     definition: TableDefinition,
     columns: Sequence[Column],
-    plan: ScanPlan,
+    batches: Sequence[Batch],
     wanted: Wanted,
     conditions: Sequence[str],
     *,
@@ -225,13 +244,37 @@ def _clean_rows(
 ) -> str:
     """superseded: some keys may have newer versions among `versions`."""
     live = [] if wanted.include_deleted else [f"NOT c{SYSTEM_COLUMN_IDS[DELETED]}"]
-    scan = _scan(definition, columns, plan.clean, [*wanted.predicates, *wanted.filters], wanted, live)
+    scan = _scan(definition, columns, batches, [*wanted.predicates, *wanted.filters], wanted, live)
     rows = f"SELECT {_projection(definition, definition, columns, cold=True)} FROM ({scan})"
     if superseded:
         owner = f" AND v.{USER_ID} = clean.{USER_ID}" if definition.per_user and wanted.user_id is None else ""
         newer_of = f"{_same_key(definition, 'v', 'clean')}{owner} AND v.{SEQ} >= clean.{SEQ}"
         rows = f"SELECT * FROM ({rows}) clean WHERE NOT EXISTS (SELECT 1 FROM versions v WHERE {newer_of})"
     return f"SELECT * FROM ({rows}) versions WHERE {' AND '.join(['true', *conditions])}"
+
+
+def _keys_in_order(definition: TableDefinition, hot: Hot, wanted: Wanted) -> tuple[Predicate, ...]:
+    """Between which keys hot rows are, if they come in order, each once; empty where that is not so, or not known.
+
+    It is so where rows are added under ever greater keys: then there is nothing to look for among versions.
+    """
+    if len(hot) != 1 or len(definition.key) != 1 or (definition.per_user and wanted.user_id is None):
+        return ()
+    ((under, rows),) = hot.values()
+    (column,) = definition.key
+    if under != definition or column.type.name not in ORDERED_ALIKE:
+        return ()
+    keys = rows[hot_column(column)]
+    if not is_increasing(keys):
+        return ()
+    return Predicate(column, ">=", (keys[0].as_py(),)), Predicate(column, "<=", (keys[-1].as_py(),))
+
+
+def _only_adds(definition: TableDefinition, hot: Hot, batches: Sequence[Batch], wanted: Wanted) -> bool:
+    """Whether hot rows are all new ones: of each key one, none deleted, and no batch may have it."""
+    within = _keys_in_order(definition, hot, wanted)
+    deleted = any(pc.any(rows[DELETED]).as_py() for _, rows in hot.values())
+    return bool(within) and not deleted and not batches_to_read(batches, within)
 
 
 def _same_key(definition: TableDefinition, one: str, other: str) -> str:
@@ -245,17 +288,11 @@ def _conditions(wanted: Wanted) -> list[str]:
     return conditions
 
 
-def _newest_versions(definition: TableDefinition, wanted: Wanted, *, with_batches: bool) -> tuple[str, list[str]]:
-    """How to find the newest version per key: in the query, or as a condition."""
+def _newest_only(definition: TableDefinition, wanted: Wanted) -> list[str]:
+    """Right because no two versions share a _seq, and faster than a window."""
     owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
     key = ", ".join(owner + [quoted_name(column) for column in definition.key])
-    if not key:
-        return "", []
-    if with_batches:
-        # After a flush a version may be in a batch and still hot: one of them is enough.
-        return f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {SEQ} DESC) = 1", []
-    # Faster, and right because no two hot rows share a _seq.
-    return "", [f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"]
+    return [f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"] if key else []
 
 
 def _run_for_reader(

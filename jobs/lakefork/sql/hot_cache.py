@@ -1,0 +1,98 @@
+"""Hot rows that were read before, kept as Arrow, so that only what was written since is read again.
+
+A hot row never changes: it comes with a transaction, and goes when it is published or forgotten. So what one Postgres
+snapshot saw of a table is right for a later one that still has as many of those rows, once those new to it are added.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.rows import Moment, count_versions, moment_of, read_versions
+from lakefork.hot.tables import HotTable
+from lakefork.tables import Column
+
+WORTH_KEEPING = 1_000  # rows; fewer are read as quickly as they are counted
+MAX_CHUNKS = 64
+
+
+@dataclass(frozen=True)
+class Kept:
+    moment: Moment
+    rows: pa.Table
+
+
+class HotCache:
+    """For transactions that see one snapshot and write nothing: rows that may yet be undone must not get here."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(
+        self,
+        connection: ArrowConnection,
+        hot: HotTable,
+        user_id: str | None,
+        columns: Sequence[Column],
+        *,
+        batches_too: bool,
+    ) -> pa.Table:
+        """As read_versions without predicates."""
+        key = (hot.name, hot.definition.catalog_id, user_id, tuple(column.column_id for column in columns), batches_too)
+        kept = self._find(key)
+        rows = self._brought_up(connection, hot, user_id, columns, kept, batches_too=batches_too) if kept else None
+        if rows is None:
+            rows = read_versions(connection, hot, user_id, columns, batches_too=batches_too)
+        if rows.num_rows >= WORTH_KEEPING and (kept is None or rows is not kept.rows):
+            self._keep(key, Kept(moment_of(connection), rows))
+        return rows
+
+    def _brought_up(
+        self,
+        connection: ArrowConnection,
+        hot: HotTable,
+        user_id: str | None,
+        columns: Sequence[Column],
+        kept: Kept,
+        *,
+        batches_too: bool,
+    ) -> pa.Table | None:
+        """The same with what is new; None: some of it is gone."""
+        now, snapshot = moment_of(connection), kept.moment.snapshot
+        if now == kept.moment:
+            return kept.rows  # nobody has written anything since
+        if now.server != kept.moment.server:
+            return None  # whoever restarted it may have restored an older state
+        seen, unseen = count_versions(connection, hot, user_id, snapshot, batches_too=batches_too)
+        if seen != kept.rows.num_rows:
+            return None
+        if not unseen:
+            return kept.rows
+        new = read_versions(connection, hot, user_id, columns, batches_too=batches_too, not_seen_by=snapshot)
+        rows = pa.concat_tables([kept.rows, new])
+        return rows.combine_chunks() if rows.column(0).num_chunks > MAX_CHUNKS else rows
+
+    def _find(self, key: Hashable) -> Kept | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: Hashable, kept: Kept) -> None:
+        with self._lock:
+            if before := self._kept.pop(key, None):
+                self._bytes -= before.rows.nbytes
+            if kept.rows.nbytes > self._max_bytes:
+                return
+            self._kept[key] = kept
+            self._bytes += kept.rows.nbytes
+            while self._bytes > self._max_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.rows.nbytes
