@@ -585,7 +585,7 @@ CREATE TABLE lakefork.flush_log (
 CREATE INDEX flush_log_table ON lakefork.flush_log (catalog_id, table_id, published_at);
 CREATE INDEX flush_log_time ON lakefork.flush_log (published_at);
 
--- Directories whose manifest.json does not show the last publish yet.
+-- Directories whose manifest.json does not show the last publish yet; run_id: whose publish, or which commit of a run that makes several.
 CREATE TABLE lakefork.manifest_pending (
     catalog_id BIGINT NOT NULL,
     table_id   BIGINT NOT NULL,

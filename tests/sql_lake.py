@@ -14,9 +14,10 @@ import pytest
 from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
-from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
+from lakefork.cold.batch import write_batch
 from lakefork.errors import LakeforkError
 from lakefork.settings import Settings
+from lakefork.spark.batch_files import batch_layout
 from lakefork.sql.engine import Engine
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.results import Affected, Rows
@@ -94,8 +95,10 @@ class SqlLake:
         rows = pa.table(
             {column.name: _array([row[place] for row in versions], column.type) for place, column in enumerate(columns)}
         )
-        layout = BatchLayout(with_field_ids(rows.schema, {column.name: column.column_id for column in columns}))
-        facts = write_batch(f"{definition.path}/{name}", rows, layout, self.engine._resources.storage)
+        layout = batch_layout(definition, 0.01)
+        facts = write_batch(
+            f"{definition.path}/{name}", rows.cast(layout.schema), layout, self.engine._resources.storage
+        )
         changes = Changes()
         changes.add_batch(definition.table_id, name, facts, user_id=user)
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)

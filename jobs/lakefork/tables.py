@@ -95,6 +95,12 @@ class TableDefinition:
             if key.startswith("option.")
         }
 
+    @functools.cached_property
+    def filtered_columns(self) -> frozenset[str]:
+        """The folded names of columns that batches have bloom filters for: the key, _seq, and what the options say."""
+        wanted = [column.name for column in self.key] + [SEQ] + list(self.options.get("bloom_filters", []))
+        return frozenset(map(fold, wanted)) - frozenset(map(fold, self.options.get("no_bloom_filters", [])))
+
     @property
     def deleted_retention(self) -> int | None:
         """For how many seconds deleted rows are kept; None: for ever."""

@@ -54,7 +54,7 @@ BEGIN
     END IF;
     PERFORM lakefork.take_staged(p_job_id, p_paths);
     INSERT INTO lakefork.manifest_pending (catalog_id, table_id, user_id, directory, run_id)
-    VALUES (p_catalog_id, p_table_id, p_user_id, p_directory, p_run_id)
+    VALUES (p_catalog_id, p_table_id, p_user_id, p_directory, p_commit_key)   -- a run publishes several times
     ON CONFLICT (catalog_id, table_id, user_id) DO UPDATE SET directory = excluded.directory, run_id = excluded.run_id;
     SELECT c.snapshot_id, false INTO snapshot_id, replayed
     FROM lakefork.commit(p_catalog_id, p_base, p_changes, 'snapshot_dedup', NULL, p_commit_key, p_run_id) c;

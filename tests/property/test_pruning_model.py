@@ -68,7 +68,7 @@ PUT = st.tuples(
 )
 CHANGE = st.one_of(
     PUT, PUT, PUT, st.tuples(st.just("delete"), KEYS),
-    st.tuples(st.just("alter"), st.sampled_from(["rename", "widen", "add", "replace"])),
+    st.tuples(st.just("alter"), st.sampled_from(["rename", "swap", "widen", "add", "replace"])),
 )  # fmt: skip
 BATCH = st.lists(CHANGE, min_size=1, max_size=4).map(lambda changes: [*changes, ("flush",)])
 STEPS = st.tuples(st.lists(BATCH, min_size=1, max_size=5), st.lists(CHANGE, max_size=2)).map(
@@ -86,8 +86,8 @@ class Table:
         self.altered: set[str] = set()
         self.flushed = 0
         lake.run(
-            f"CREATE SHARED TABLE {self.name} (id BIGINT PRIMARY KEY, n INT, f DOUBLE, s TEXT, t TIMESTAMP, z TIMESTAMPTZ, "
-            "d DECIMAL(6,2), day DATE)"
+            f"CREATE SHARED TABLE {self.name} (id BIGINT PRIMARY KEY, n INT, other INT DEFAULT 2, f DOUBLE, s TEXT, t TIMESTAMP, z TIMESTAMPTZ, "
+            "d DECIMAL(6,2), day DATE) WITH (bloom_filters = 'n, s, day')"
         )
 
     def play(self, steps: Sequence[tuple[Any, ...]]) -> None:
@@ -122,6 +122,7 @@ class Table:
         self.altered.add(what)
         statement = {
             "rename": ["RENAME COLUMN s TO old_s", "RENAME COLUMN old_s TO s"],
+            "swap": ["RENAME COLUMN n TO m", "RENAME COLUMN other TO n", "RENAME COLUMN m TO other"],
             "widen": ["MODIFY COLUMN n BIGINT"],
             "add": ["ADD COLUMN extra INT DEFAULT 1"],
             "replace": ["DROP COLUMN day", "ADD COLUMN day DATE DEFAULT '2025-01-01'"],
@@ -160,6 +161,7 @@ def test_pruned_is_unpruned(lake: SqlLake, steps: list[tuple[Any, ...]], where: 
         query = f"SELECT * FROM {table.name} WHERE {condition.replace('{moment}', f'''TIMESTAMPTZ '{middle}' ''')} ORDER BY id"
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(select, "WORTH_A_VIEW", 1 + 7 * (place % 2))
+            patched.setattr(versions, "WORTH_PROBING", 1)
             found = repr(lake.rows(query))
         with everything_is_read():
             assert found == repr(lake.rows(query)), query

@@ -1,6 +1,7 @@
 """Hot rows that were read before are kept: later answers are those of the moment, and only what is new is read."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 from flush_lake import FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import fork_catalog
+from lakefork.hot.rows import Moment, read_versions
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql import hot_cache
 from lakefork.sql.session import Role, Session
@@ -67,6 +69,48 @@ def test_a_transaction_that_was_under_way_is_seen_once_it_commits(app: SqlLake, 
         late.commit()
     assert app.rows(EVERYTHING) == [(1, 10), (2, 20), (3, 30), (5, 50), (77, 7)]
     assert read == [3, 1, 1]
+
+
+def test_an_older_transaction_does_not_get_rows_of_its_future(flush_lake: FlushLake, app: SqlLake) -> None:
+    """As many rows are hot as before, but other ones: those that it saw were published and trimmed since."""
+    resources = app.engine._resources
+    hot = app.find("app.t").hot[0]
+    columns = hot.definition.columns
+    with resources.readers.transaction() as older:
+        before = read_versions(older, hot, None, columns, batches_too=True)
+        flush_lake.flush()
+        app.run("INSERT INTO app.t VALUES (4, 40), (5, 50), (6, 60)")
+        assert len(app.rows(EVERYTHING)) == 6
+        found = resources.hot_cache.read(older, hot, None, columns, batches_too=True)
+        assert found.to_pylist() == before.to_pylist()
+    assert len(app.rows(EVERYTHING)) == 6
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "expected"),
+    [
+        ("10:20:", "10:15:", True), ("10:20:", "10:20:12", True), ("10:20:12", "10:20:", False), ("12:20:12", "12:20:12,15", True),
+        ("10:15:", "10:20:", False), ("12:30:12,25", "12:20:12", True), ("12:30:18", "12:20:", False), ("12:30:18", "12:18:", True),
+    ],
+)  # fmt: skip
+def test_what_one_moment_sees_of_another(now: str, before: str, *, expected: bool) -> None:
+    assert Moment(now, "a").sees_all_of(Moment(before, "a")) is expected
+    assert not Moment(now, "a").sees_all_of(Moment(before, "b")), "another start of the server"
+
+
+def test_threads_that_read_and_write_see_what_they_wrote(app: SqlLake) -> None:
+    def work(first: int) -> None:
+        for number in range(first, first + 15):
+            app.run("INSERT INTO app.t VALUES (?, 1)", number)
+            (mine,) = app.rows("SELECT list(id ORDER BY id) FROM app.t WHERE v = 1")[0]
+            assert [one for one in mine if first <= one < first + 15] == list(range(first, number + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, 100 * place) for place in range(1, 5)]:
+            done.result()
+    assert app.rows("SELECT count(*), count(DISTINCT id) FROM app.t") == [(63, 63)]
+    cache = app.engine._resources.hot_cache
+    assert cache._bytes == sum(one.rows.nbytes for one in cache._kept.values())
 
 
 def test_what_was_undone_never_appears(app: SqlLake) -> None:

@@ -151,6 +151,19 @@ class Moment:
     snapshot: str
     server: str
 
+    def sees_all_of(self, other: "Moment") -> bool:
+        """Whether whatever the other one sees is seen here too; false also where that is not known."""
+        _, end, under_way = _parts(self.snapshot)
+        _, other_end, other_under_way = _parts(other.snapshot)
+        missed = {one for one in under_way if one < other_end} - other_under_way
+        return self.server == other.server and other_end <= end and not missed
+
+
+def _parts(snapshot: str) -> tuple[int, int, set[int]]:
+    """xmin:xmax:xip: all below the first are over, none from the second on has begun, the rest are under way."""
+    first, end, under_way = snapshot.split(":")
+    return int(first), int(end), {int(one) for one in under_way.split(",") if one}
+
 
 def moment_of(connection: ArrowConnection) -> Moment:
     (found,) = connection.query(
@@ -218,7 +231,7 @@ def _columns(hot: HotTable, columns: Iterable[Column]) -> str:
 
 
 def _condition(predicate: Predicate) -> str:
-    name = SEQ if predicate.column.name == SEQ else hot_column(predicate.column)
+    name = predicate.column.name if predicate.column.name in (SEQ, USER_ID) else hot_column(predicate.column)
     if len(predicate.values) > 1:
         return f"{name} = ANY ({postgres_array(predicate.values, predicate.column.type)})"
     return f"{name} {predicate.op} {postgres_literal(predicate.values[0], predicate.column.type)}"

@@ -14,7 +14,7 @@ from lakefork.cold.layout import batch_directory, batch_name
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
 from lakefork.storage import StorageOptions, make_durable
-from lakefork.tables import SEQ, USER_ID, TableDefinition, fold
+from lakefork.tables import USER_ID, TableDefinition, fold
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,12 @@ def _parts(rows: pa.Table, rows_per_file: int) -> list[pa.Table]:
 
 
 def batch_layout(definition: TableDefinition, false_positives: float) -> BatchLayout:
-    """Bloom filters for the key, _seq and the columns that the table's options name, less those that they exclude."""
     columns = definition.columns + definition.system_columns
     schema = with_field_ids(definition.arrow_schema, {column.name: column.column_id for column in columns})
-    options = definition.options
-    wanted = [column.name for column in definition.key] + [SEQ] + list(options.get("bloom_filters", []))
-    off = {fold(name) for name in options.get("no_bloom_filters", [])}
-    folded = {fold(name) for name in wanted} - off
-    filters = tuple(column.name for column in columns if fold(column.name) in folded and can_filter(column.type.arrow))
+    filters = tuple(
+        column.name
+        for column in columns
+        if fold(column.name) in definition.filtered_columns and can_filter(column.type.arrow)
+    )
     key = tuple(column.name for column in definition.key)
-    return BatchLayout(schema, key, filters, options.get("bloom_filter_fpp", false_positives))
+    return BatchLayout(schema, key, filters, definition.options.get("bloom_filter_fpp", false_positives))

@@ -18,6 +18,7 @@ from lakefork.storage import StorageOptions
 
 ATTEMPTS = 5
 KEPT_WITH_FILES = 4
+MOST_KNOWN_FILES = 20_000
 
 
 class InterruptedQueryError(LimitError):
@@ -36,6 +37,7 @@ class Duck:
         self._lock_of_those = threading.Lock()
         self._watchdog = Watchdog(timeout_seconds)
         self._max_bytes = memory_mb << 20
+        self._columns: dict[str, dict[int, str]] = {}
 
     @contextmanager
     def reader(self) -> Iterator["Cursor"]:
@@ -72,7 +74,7 @@ class Duck:
     def _cursor(self, database: duckdb.DuckDBPyConnection) -> Iterator["Cursor"]:
         connection = database.cursor()
         try:
-            yield Cursor(connection, self._watchdog, self._max_bytes)
+            yield Cursor(connection, self._watchdog, self._max_bytes, self._columns)
         finally:
             connection.close()
 
@@ -128,8 +130,15 @@ class Watchdog:
 class Cursor:
     """A connection of its own: what is registered here is seen here only."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, watchdog: Watchdog, max_bytes: int) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        watchdog: Watchdog,
+        max_bytes: int,
+        columns: dict[str, dict[int, str]],
+    ) -> None:
         self._connection = connection
+        self._columns = columns  # of files that were looked at, by id: files never change
         self._max_bytes = max_bytes
         self._watchdog = watchdog
 
@@ -147,20 +156,42 @@ class Cursor:
             self._connection.execute(f"CREATE TEMP VIEW {name} AS {sql}")
 
     def excluded_by_bloom_filter(self, paths: Sequence[str], predicate: Predicate) -> frozenset[str]:
-        """The batches whose filters say that they have none of the values; none where they cannot tell."""
-        files = ", ".join(quoted(path) for path in paths)
-        out = frozenset(paths)
+        """The batches whose filters say that they have none of the values; none where they cannot tell.
+
+        A file knows its columns by the names of when it was written; another one may have had this name then.
+        """
+        names = self._names_by_path(paths, predicate.column.column_id)
+        excluded: set[str] = set()
+        for name in set(names.values()):
+            called_so = [path for path in paths if names.get(path) == name]
+            excluded |= self._probe(called_so, name, predicate)
+        return frozenset(excluded)
+
+    def _names_by_path(self, paths: Sequence[str], column_id: int) -> dict[str, str]:
+        unknown = [path for path in paths if path not in self._columns]
+        if unknown:
+            schemas = self._connection.execute(
+                f"SELECT file_name, map(list(field_id), list(name)) FROM parquet_schema([{_list(unknown)}]) "
+                "WHERE field_id IS NOT NULL GROUP BY file_name"
+            ).fetchall()
+            if len(self._columns) + len(unknown) > MOST_KNOWN_FILES:
+                self._columns.clear()
+            self._columns.update(schemas)
+        known = {path: self._columns[path].get(column_id) for path in paths if path in self._columns}
+        return {path: name for path, name in known.items() if name is not None}
+
+    def _probe(self, paths: Sequence[str], name: str, predicate: Predicate) -> set[str]:
+        out = set(paths)
         for value in predicate.values:
             literal = duckdb_literal(value, predicate.column.type)
             try:
                 found = self._connection.execute(
-                    "SELECT file_name FROM "
-                    f"parquet_bloom_probe([{files}], {quoted(predicate.column.name)}, {literal}) "
+                    f"SELECT file_name FROM parquet_bloom_probe([{_list(paths)}], {quoted(name)}, {literal}) "
                     "GROUP BY file_name HAVING bool_and(bloom_filter_excludes)"
                 ).fetchall()
-            except duckdb.Error:  # the column has another name in some batch
-                return frozenset()
-            out &= {name for (name,) in found}
+            except duckdb.Error:  # a type that was changed since
+                return set()
+            out &= {path for (path,) in found}
         return out
 
     def query(self, sql: str, *, max_rows: int | None = None, setting: str = "sql.max_rows") -> pa.Table:
@@ -184,6 +215,10 @@ class Cursor:
             raise domain_error(error) from error
         except UnicodeEncodeError:
             raise InvalidInputError("the text has half of a surrogate pair") from None
+
+
+def _list(paths: Sequence[str]) -> str:
+    return ", ".join(quoted(path) for path in paths)
 
 
 def _has_nan(rows: pa.Table) -> bool:

@@ -64,12 +64,12 @@ class HotCache:
         *,
         batches_too: bool,
     ) -> pa.Table | None:
-        """The same with what is new; None: some of it is gone."""
+        """The same with what is new; None: some of it is gone, or was not there yet."""
         now, snapshot = moment_of(connection), kept.moment.snapshot
         if now == kept.moment:
             return kept.rows  # nobody has written anything since
-        if now.server != kept.moment.server:
-            return None  # whoever restarted it may have restored an older state
+        if not now.sees_all_of(kept.moment):  # an older transaction, or another start of the server
+            return None
         seen, unseen = count_versions(connection, hot, user_id, snapshot, batches_too=batches_too)
         if seen != kept.rows.num_rows:
             return None
@@ -87,7 +87,11 @@ class HotCache:
 
     def _keep(self, key: Hashable, kept: Kept) -> None:
         with self._lock:
-            if before := self._kept.pop(key, None):
+            before = self._kept.get(key)
+            if before and before.moment.server == kept.moment.server and not kept.moment.sees_all_of(before.moment):
+                return  # what is there is newer
+            if before:
+                del self._kept[key]
                 self._bytes -= before.rows.nbytes
             if kept.rows.nbytes > self._max_bytes:
                 return

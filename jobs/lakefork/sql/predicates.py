@@ -13,7 +13,7 @@ from lakefork.predicates import Predicate, is_exact
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.constants import exact_value
 from lakefork.sql.rows import typed_array
-from lakefork.tables import SEQ, UPDATED, Column, TableDefinition, fold
+from lakefork.tables import SEQ, UPDATED, USER_ID, Column, TableDefinition, fold
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -54,7 +54,7 @@ def pinned_keys(definition: TableDefinition, where: exp.Expr | None, name: str |
         return None
     pinned: dict[Column, tuple[Any, ...]] = {}
     for predicate in conjuncts(definition, where, name or definition.name):
-        if predicate.op == "=":
+        if predicate.op == "=" and predicate.column in definition.key:
             pinned.setdefault(predicate.column, predicate.values)
     if set(pinned) != set(definition.key):
         return None
@@ -111,12 +111,12 @@ def later_conjuncts(
 def _is_early(definition: TableDefinition, predicate: Predicate) -> bool:
     if predicate.column.name == SEQ:
         return predicate.op in (">", ">=")
-    return predicate.column in definition.key
+    return predicate.column in definition.key or predicate.column.name == USER_ID  # keys are each user's own
 
 
 def _predicates(definition: TableDefinition, condition: exp.Expr, name: str, *, alone: bool) -> Iterator[Predicate]:
     columns = {fold(column.name): column for column in definition.columns if not column.type.element}
-    columns |= {column.name: column for column in definition.system_columns if column.name == SEQ}
+    columns |= {column.name: column for column in definition.system_columns if column.name in (SEQ, USER_ID)}
     if SEQ in columns:
         columns[UPDATED] = Column(0, UPDATED, column_type("timestamptz"))
     condition = condition.unnest()

@@ -12,7 +12,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.predicates import quoted
+from lakefork.predicates import Predicate, quoted
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
 from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what_reaches_out
@@ -151,8 +151,9 @@ class Reader:
         name = use.node.alias_or_name
         predicates = () if renamed else tuple(predicates_of(definition, use.select, name))
         filters = () if renamed else tuple(filters_of(definition, use.select, name))
+        owner, predicates = _one_owner(access.user_id, predicates)
         deleted_too = not renamed and (_names_deleted(use) or asks_for_changes(use.select, name))
-        return Wanted(found, columns, access.user_id, predicates, deleted_too, access.row_filter, snapshot, filters)
+        return Wanted(found, columns, owner, predicates, deleted_too, access.row_filter, snapshot, filters)
 
     def _snapshot(self, node: exp.Table) -> int | None:
         travel = time_travel(node)
@@ -179,6 +180,14 @@ class Reader:
             raise InvalidInputError(
                 f"a query can use one namespace only, this one uses {', '.join(sorted(namespaces))}"
             )
+
+
+def _one_owner(user_id: str | None, predicates: tuple[Predicate, ...]) -> tuple[str | None, tuple[Predicate, ...]]:
+    """Whoever may see all users' rows and asks for those of one gets them as that one does."""
+    for one in predicates:
+        if user_id is None and one.column.name == USER_ID and one.op == "=" and len(one.values) == 1:
+            return one.values[0], tuple(other for other in predicates if other is not one)
+    return user_id, predicates
 
 
 def _table_uses(query: exp.Expr, given: set[str]) -> Iterator[Use]:

@@ -171,16 +171,32 @@ def _plan(duck: Duck, definition: TableDefinition, batches: Sequence[Batch], wan
 
     found = plan(batches)
     for predicate in wanted.predicates:
-        left = found.batches
-        if len(left) < WORTH_PROBING or not can_be_probed(predicate):
-            continue
-        with duck.reader() as cursor:
-            out = cursor.excluded_by_bloom_filter([batch.path for batch in left], predicate)
-        if out:  # those that are left may be clean now
+        if out := _excluded(duck, definition, found.batches, predicate):  # those that are left may be clean now
             skipped = found.skipped
-            found = plan([batch for batch in left if batch.path not in out])
-            found.skipped += skipped + Counter({f"bloom filter of {predicate.column.name}": len(out)})
+            found = plan([batch for batch in found.batches if batch.path not in out])
+            found.skipped += skipped + _by_bloom_filter(predicate, out)
+    for predicate in wanted.filters:  # of the newest versions, so only where each batch has those
+        if out := _excluded(duck, definition, found.clean, predicate):
+            found.clean = [batch for batch in found.clean if batch.path not in out]
+            found.skipped += _by_bloom_filter(predicate, out)
     return found
+
+
+def _excluded(
+    duck: Duck, definition: TableDefinition, batches: Sequence[Batch], predicate: Predicate
+) -> frozenset[str]:
+    if (
+        len(batches) < WORTH_PROBING
+        or not can_be_probed(predicate)
+        or fold(predicate.column.name) not in definition.filtered_columns
+    ):
+        return frozenset()
+    with duck.reader() as cursor:
+        return cursor.excluded_by_bloom_filter([batch.path for batch in batches], predicate)
+
+
+def _by_bloom_filter(predicate: Predicate, excluded: frozenset[str]) -> Counter[str]:
+    return Counter({f"bloom filter of {predicate.column.name}": len(excluded)})
 
 
 def resolve_latest_version(
