@@ -138,15 +138,39 @@ def test_a_restart_serves_no_entry_whose_ttl_is_over_without_a_look(reader: Read
     assert reader.states()["ada"] == "error"
 
 
-@pytest.mark.parametrize(
+DAMAGES = pytest.mark.parametrize(
     ("damage", "state"),
     [
         (lambda path: path.write_text("{"), "error"),
         (lambda path: path.unlink(), "error"),
         (lambda path: path.write_text(path.read_text().replace('"row_count": 2', '"row_count": 3')), "stale"),
         (lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), "snapshot_id": 1})), "stale"),
+        (lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), "table_id": 77})), "stale"),
+        (lambda path: path.write_text(path.read_text().replace("batch-1.parquet", "batch-9.parquet")), "stale"),
+        (lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), "batches": []})), "stale"),
     ],
 )
+
+
+@DAMAGES
+def test_a_select_is_right_whatever_the_manifest_says_and_has_it_mended(
+    reader: Reader, damage: Any, state: str
+) -> None:
+    lake, manifests = reader.manifests.lake, reader.manifests
+    damage(manifests.directory("mine/user_ada") / FILE_NAME)
+    reader.pass_time(TTL + 1)
+    assert lake.rows("SELECT id, v FROM app.mine ORDER BY id", user="ada") == [(1, "a"), (2, None), (3, "c")]
+    lake.engine._resources.manifests._checker.submit(lambda: None).result()  # after what was begun
+    assert (reader.states()["ada"], manifests.pending()) == (state, [("ada", "requested")])
+    (found,) = lake.run("SHOW MANIFEST CACHE")
+    seen = {row[found.columns.index("user_id")]: row[found.columns.index("last_accessed")] for row in found.rows}
+    assert seen["ada"] is not None and seen["bob"] is None
+    manifests.rebuild()
+    assert manifests.rebuild(check_only=True)["findings"] == 0
+    assert reader.states()["ada"] == "in_sync"
+
+
+@DAMAGES
 def test_in_doubt_there_is_no_manifest_and_the_next_flush_writes_it(
     reader: Reader, caplog: Any, damage: Any, state: str
 ) -> None:

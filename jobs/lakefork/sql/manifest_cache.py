@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,8 @@ class ManifestCache:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Key, Entry] = OrderedDict()  # the longest unused first
         self._accessed: dict[Key, float] = {}
+        self._waiting: set[Key] = set()
+        self._checker = ThreadPoolExecutor(1, "lakefork-manifests")
         self._next_eviction = clock() + settings.eviction_interval_seconds
 
     def get(self, catalog_id: int, table_id: int, user_id: str = "", *, published: int = 0) -> ManifestContent | None:
@@ -84,6 +87,32 @@ class ManifestCache:
                 entry = self._load(connection, key, entry)
         self._remember(key, entry, now)
         return entry.manifest
+
+    def touch(self, catalog_id: int, table_id: int, user_id: str = "") -> None:
+        """Somebody reads there, from the catalog: meanwhile the manifest is looked at, and a new one requested if it is
+        wrong. Nobody waits for that.
+        """
+        key, now = (catalog_id, table_id, user_id), self._clock()
+        with self._lock:
+            self._accessed[key] = now
+            entry = self._entries.get(key)
+            if key in self._waiting or (entry is not None and self._is_fresh(entry, now, 0)):
+                return
+            self._waiting.add(key)
+        self._checker.submit(self._look_at, key)
+
+    def _look_at(self, key: Key) -> None:
+        try:
+            self.get(*key)
+        except Exception as error:  # no reason for a read to fail
+            logger.warning("manifest_cache_sync_failure: %s", str(error).partition("\n")[0])
+        finally:
+            with self._lock:
+                self._waiting.discard(key)
+
+    def close(self) -> None:
+        """After what was begun; what only waits is for the next reader."""
+        self._checker.shutdown(cancel_futures=True)
 
     def last_accessed(self) -> dict[Key, datetime.datetime]:
         """When entries were last asked for in this process; kept in memory only."""

@@ -78,6 +78,7 @@ class Resources:
 
     def close(self) -> None:
         self.seqids.close()
+        self.manifests.close()
         self.catalog.close()
         self.readers.close()
         self.writers.close()

@@ -104,6 +104,7 @@ class Reader:
                 )
             else:
                 wanted = self._wanted(use, mentioned)
+                self._touch_manifest(wanted)
                 found = find_latest(self._connection, self._duck, wanted, self._hot_cache)
                 is_large = len(found.plan.clean) >= WORTH_A_VIEW or found.hot_versions >= WORTH_A_VIEW_TOO
                 view = found.as_view(f"{name}_hot") if with_views and is_large else None
@@ -154,6 +155,12 @@ class Reader:
         owner, predicates = _one_owner(access.user_id, predicates)
         deleted_too = not renamed and (_names_deleted(use) or asks_for_changes(use.select, name))
         return Wanted(found, columns, owner, predicates, deleted_too, access.row_filter, snapshot, filters)
+
+    def _touch_manifest(self, wanted: Wanted) -> None:
+        definition = wanted.table.definition
+        of_one_owner = wanted.user_id is not None or not definition.per_user
+        if self._manifests is not None and wanted.table.has_files and of_one_owner and wanted.snapshot is None:
+            self._manifests.touch(definition.catalog_id, definition.table_id, wanted.user_id or "")
 
     def _snapshot(self, node: exp.Table) -> int | None:
         travel = time_travel(node)
