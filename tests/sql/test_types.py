@@ -3,7 +3,7 @@
 import pytest
 
 from lakefork.errors import InvalidInputError
-from sql_lake import SqlLake
+from sql_lake import SqlLake, new_name
 from sql_values import VALUES, same
 
 
@@ -85,3 +85,26 @@ def test_nan_is_the_greatest_number(lake: SqlLake, flushed: bool) -> None:
         assert lake.rows(f"SELECT id FROM app.t WHERE 2 < {column} ORDER BY id") == [(1,), (4,)]
         assert lake.rows(f"SELECT id FROM app.t WHERE {column} = 'nan' ORDER BY id") == [(1,)]
         assert lake.rows(f"SELECT id FROM app.t WHERE {column} <= 'inf' ORDER BY id") == [(2,), (4,)]
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("j = '[]'", [2]), ("'[]' = j", [2]), ("j <> '[]'", [1]), ("j IN ('[]', '{}')", [2]), ("j IS NULL", [3]),
+        ("j ->> 'a' = '1'", [1]), ("j::VARCHAR = '[]'", [2]),
+    ],
+)  # fmt: skip
+def test_json_is_compared_as_text(
+    module_lake: SqlLake, condition: str, expected: list[int], *, in_batches: bool
+) -> None:
+    ns = new_name("json")
+    module_lake.run(
+        f"CREATE NAMESPACE {ns}; CREATE SHARED TABLE {ns}.t (id BIGINT PRIMARY KEY, j JSON); "
+        f"INSERT INTO {ns}.t VALUES (1, '{{\"a\": 1}}'), (2, '[]'), (3, NULL)"
+    )
+    if in_batches:
+        module_lake.flush_by_hand(f"{ns}.t")
+    assert [row[0] for row in module_lake.rows(f"SELECT id FROM {ns}.t WHERE {condition} ORDER BY id")] == expected
+    assert module_lake.count(f"UPDATE {ns}.t SET j = '[7]' WHERE {condition}") == len(expected)
+    assert module_lake.rows(f"SELECT count(*) FROM {ns}.t WHERE j = '[7]'") == [(len(expected),)]

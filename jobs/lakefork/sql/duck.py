@@ -144,8 +144,8 @@ class Cursor:
 
     def register(self, relations: Mapping[str, Any]) -> None:
         for name, relation in relations.items():
-            if isinstance(relation, pa.Table) and _has_nan(relation):
-                # Comparisons are pushed down into Arrow, for which NaN is not the greatest value.
+            if isinstance(relation, pa.Table) and (_has_nan(relation) or _has_json(relation)):
+                # Comparisons are pushed down into Arrow, for which NaN is not the greatest value and JSON no text.
                 self._connection.register(f"{name}_arrow", relation)
                 self._connection.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
             else:
@@ -226,6 +226,10 @@ def _has_nan(rows: pa.Table) -> bool:
         pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # None: there is no row
         for column in rows.columns
     )
+
+
+def _has_json(rows: pa.Table) -> bool:
+    return any(isinstance(field.type, pa.JsonType) for field in rows.schema)
 
 
 def can_be_probed(predicate: Predicate) -> bool:
