@@ -14,6 +14,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from flush_lake import Filled, FlushLake
+from killed import run_until_killed
 from lakefork.catalog.connection import connect
 from lakefork.errors import StorageError
 from lakefork.settings import DedupSettings, FlushSettings, Settings
@@ -397,3 +398,22 @@ def test_a_crash_at_any_step_is_mended(
     assert set(lake.files_on_disk()) == known
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
     assert lake.sql("SELECT count(*) FROM lakefork.manifest_pending") == [(0,)]
+
+
+def test_a_process_that_is_killed_for_real(flushed: Filled) -> None:
+    """kill −9 after its first commit; its leases run out, as they do."""
+    lake = flushed.flush_lake
+    expected, before = flushed.rows(), history(flushed)
+    run_until_killed("snapshot_dedup", "dedup._commit", lake.lake.dsn, min_batches=2)
+    assert flushed.rows() == expected
+    assert lake.dedup(run_id="too early")["tables"] == 0, "the dead run's leases are still held"
+    with connect(lake.lake.dsn) as connection:
+        connection.execute("UPDATE lakefork.lease SET expires_at = '-infinity'")
+    lake.dedup(run_id="next")
+    lake.flush()
+    assert flushed.rows() == flushed.in_files() == expected
+    after = history(flushed)
+    assert {number: after[number] for number in before} == before
+    assert len(lake.paths("app.ours")) == 1 and len(lake.paths("app.mine")) == 4
+    assert set(lake.files_on_disk()) == {path for (path,) in lake.sql("SELECT path FROM lakefork.file_reference")}
+    assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
