@@ -187,7 +187,8 @@ BEGIN
     END IF;
 END $$;
 
--- The snapshot of this id, or the last one at a time; one that the catalog retains.
+-- The snapshot of this id, or the last one at a time; one that the catalog retains. Between a tagged snapshot and those that are kept anyway there
+-- may have been others, of which nobody knows the time any more.
 CREATE FUNCTION lakefork.snapshot_at(p_catalog_id bigint, p_id numeric, p_time timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -204,6 +205,11 @@ BEGIN
         RAISE EXCEPTION 'there is no snapshot %', p_id USING ERRCODE = 'LFN01';
     END IF;
     PERFORM lakefork.require_retained(p_catalog_id, found_id);
+    IF p_id IS NULL AND found_id < (SELECT max(r.snapshot_id) FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id)
+       AND NOT EXISTS (SELECT FROM public.ducklake_snapshot s
+                       WHERE s.snapshot_id = found_id + 1 OR s.snapshot_id = found_id AND s.snapshot_time = p_time) THEN
+        RAISE EXCEPTION 'the snapshot at % is not retained any more; the one before it is kept: AT (VERSION => %)', p_time, found_id USING ERRCODE = 'LFN01';
+    END IF;
     RETURN found_id;
 END $$;
 

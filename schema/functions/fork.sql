@@ -203,6 +203,7 @@ BEGIN
     END IF;
     new_ids := lakefork.reserve_catalog_ids(cardinality(p_names));
     base := lakefork.copy_catalog(parent, p_as_of, new_ids);
+    PERFORM lakefork.require_retained(parent, p_as_of, true);   -- what was given up before it was copied is missing in the copy
     PERFORM lakefork.flush_wal();
 
     newest := lakefork.begin_commit();
