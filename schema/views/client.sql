@@ -75,9 +75,9 @@ CREATE VIEW ducklake_client.ducklake_metadata WITH (security_barrier) AS
 
 -- The catalog's own snapshots that it retains with all of their files: DuckDB reads what is left of others, and says nothing. Tables that keep less than
 -- the catalog decide for all, and tags of others mean nothing. What happened between a tag and the rest is not known any more: a tagged
--- snapshot from before has no time, so that only its number finds it.
+-- snapshot from before has a time that never comes, so that only its number finds it.
 CREATE VIEW lakefork.client_snapshot AS
-    SELECT s.snapshot_id, CASE WHEN s.snapshot_id >= k.first_kept THEN s.snapshot_time ELSE 'infinity' END AS snapshot_time,
+    SELECT s.snapshot_id, CASE WHEN s.snapshot_id >= k.first_kept THEN s.snapshot_time ELSE '9999-12-31 00:00:00+00' END AS snapshot_time,
            s.schema_version, s.next_catalog_id, s.next_file_id
     FROM lakefork.client_catalog c
     CROSS JOIN LATERAL (SELECT coalesce(max(r.snapshot_id), 0) AS first_kept FROM lakefork.retained_from r WHERE r.catalog_id = c.catalog_id) k
