@@ -9,6 +9,7 @@
 \set ON_ERROR_STOP on
 BEGIN;
 
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;   -- as newer Postgres have it from the start
 CREATE SCHEMA lakefork;
 CREATE SCHEMA system;
 CREATE SCHEMA hot;
@@ -315,6 +316,7 @@ CREATE TABLE public.ducklake_tag (
     PRIMARY KEY (catalog_id, object_id, key, begin_snapshot)
 );
 CREATE UNIQUE INDEX ducklake_tag_live ON public.ducklake_tag (catalog_id, object_id, key) WHERE end_snapshot IS NULL;
+CREATE INDEX ducklake_tag_location ON public.ducklake_tag (catalog_id, object_id) WHERE key = 'location' AND end_snapshot IS NULL;
 
 CREATE TABLE public.ducklake_column_tag (
     catalog_id     BIGINT NOT NULL,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
+import duckdb_extensions
 from psycopg.conninfo import conninfo_to_dict
 
 from flush_lake import FlushLake
@@ -14,6 +15,12 @@ from lakefork.catalog.connection import connect
 from sql_lake import SqlLake
 
 VIEWS = "METADATA_SCHEMA 'ducklake_client', READ_ONLY"
+
+
+def load_extensions() -> None:
+    """What stock DuckDB needs, without a network."""
+    for extension in ("ducklake", "postgres_scanner"):
+        duckdb_extensions.import_extension(extension)
 
 
 def libpq(dsn: str, **changes: str) -> str:

@@ -159,6 +159,23 @@ LANGUAGE sql STABLE AS $$ SELECT EXISTS (SELECT FROM public.ducklake_catalog c W
 CREATE FUNCTION lakefork.catalog_birth(p_catalog_id bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$ SELECT min(begin_snapshot) FROM public.ducklake_catalog WHERE catalog_id = p_catalog_id $$;
 
+-- What a catalog is called, or was called last.
+CREATE FUNCTION lakefork.last_name(p_catalog_id bigint) RETURNS varchar
+LANGUAGE sql STABLE AS $$
+    SELECT c.catalog_name FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id ORDER BY c.begin_snapshot DESC LIMIT 1
+$$;
+
+-- The catalog that readers of a snapshot, or of a time, mean by a name: the one that has it now if it was there, otherwise the one that had it then. Dropped
+-- ones are read so until they expire.
+CREATE FUNCTION lakefork.catalog_at(p_name text, p_snapshot numeric, p_time timestamptz) RETURNS TABLE (catalog_id bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT c.catalog_id
+    FROM (SELECT coalesce(p_snapshot, (SELECT max(s.snapshot_id) FROM public.ducklake_snapshot s WHERE s.snapshot_time <= p_time)) AS snapshot_id) a
+    JOIN public.ducklake_catalog c ON c.catalog_name = p_name
+     AND (c.end_snapshot IS NULL OR c.begin_snapshot <= a.snapshot_id AND c.end_snapshot > a.snapshot_id)
+    ORDER BY lakefork.catalog_birth(c.catalog_id) <= a.snapshot_id DESC NULLS LAST, c.end_snapshot NULLS FIRST LIMIT 1
+$$;
+
 -- Refuses a snapshot that a catalog does not have: not made yet, from before its time, or given up and not tagged. Snapshots that only other catalogs
 -- gave up are as good as ever. p_all_tables: also those that keep less than the catalog does.
 CREATE FUNCTION lakefork.require_retained(p_catalog_id bigint, p_snapshot bigint, p_all_tables boolean DEFAULT false) RETURNS void
@@ -187,7 +204,8 @@ BEGIN
     END IF;
 END $$;
 
--- The snapshot of this id, or the last one at a time; one that the catalog retains.
+-- The snapshot of this id, or the last one at a time; one that the catalog retains. Between a tagged snapshot and those that are kept anyway there
+-- may have been others, of which nobody knows the time any more.
 CREATE FUNCTION lakefork.snapshot_at(p_catalog_id bigint, p_id numeric, p_time timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -204,6 +222,11 @@ BEGIN
         RAISE EXCEPTION 'there is no snapshot %', p_id USING ERRCODE = 'LFN01';
     END IF;
     PERFORM lakefork.require_retained(p_catalog_id, found_id);
+    IF p_id IS NULL AND found_id < (SELECT max(r.snapshot_id) FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id)
+       AND NOT EXISTS (SELECT FROM public.ducklake_snapshot s
+                       WHERE s.snapshot_id = found_id + 1 OR s.snapshot_id = found_id AND s.snapshot_time = p_time) THEN
+        RAISE EXCEPTION 'the snapshot at % is not retained any more; the one before it is kept: AT (VERSION => %)', p_time, found_id USING ERRCODE = 'LFN01';
+    END IF;
     RETURN found_id;
 END $$;
 
@@ -226,5 +249,10 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'data path % overlaps that of catalog %: %', quote_literal(p_path), other.catalog_id, other.data_path
             USING ERRCODE = 'LFV01';
+    END IF;
+    SELECT * INTO other FROM lakefork.overlapping_locations(p_path) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'data path % overlaps the LOCATION of table %.% of catalog %: give another one',
+            quote_literal(p_path), other.namespace, other.table_name, lakefork.last_name(other.catalog_id) USING ERRCODE = 'LFV01';
     END IF;
 END $$;

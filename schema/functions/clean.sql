@@ -84,7 +84,7 @@ BEGIN
                           f.low_text <= g.high_text AND g.low_text <= f.high_text, true)));
 END $$;
 
--- Records whether a publish left its table clean. For after the commit: no other one waits for it.
+-- Records whether a publish left its table clean.
 CREATE FUNCTION lakefork.note_clean(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -99,6 +99,23 @@ BEGIN
               AND o.snapshot_id <= (SELECT min(s.snapshot_id) FROM public.ducklake_snapshot s));
     END IF;
     RETURN found_clean;
+END $$;
+
+-- The same of a table's last publish. For after the commit, so that no other one waits for it, and before what the publish left to do is crossed off
+-- (lakefork.manifest_pending): if whoever published dies in between, the next one to work on the table or to fork it does it.
+CREATE FUNCTION lakefork.note_last_publish(p_catalog_id bigint, p_table_id bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    published bigint := (SELECT greatest(max(f.begin_snapshot), max(f.end_snapshot)) FROM public.ducklake_data_file f
+                         WHERE f.catalog_id = p_catalog_id AND f.table_id = p_table_id);
+    since bigint;   -- if that one expired, the catalog's next one says the same of the table
+BEGIN
+    SELECT min(s.snapshot_id) INTO since FROM public.ducklake_snapshot_changes m JOIN public.ducklake_snapshot s USING (snapshot_id)
+    WHERE m.catalog_id = p_catalog_id AND m.snapshot_id >= published;
+    IF since IS NOT NULL AND NOT EXISTS (SELECT FROM lakefork.clean_snapshot c
+                                         WHERE c.catalog_id = p_catalog_id AND c.table_id = p_table_id AND c.snapshot_id >= published) THEN
+        PERFORM lakefork.note_clean(p_catalog_id, p_table_id, since);
+    END IF;
 END $$;
 
 -- The last clean state of each table that the files of a snapshot (NULL: now) still make up: a fork, which gets those files, has it too.

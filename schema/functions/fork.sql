@@ -201,8 +201,11 @@ BEGIN
     IF p_expires_after <= interval '0' THEN
         RAISE EXCEPTION 'a fork cannot expire after %: give a time that is not over yet', p_expires_after USING ERRCODE = 'LFV01';
     END IF;
+    PERFORM lakefork.note_last_publish(m.catalog_id, m.table_id)   -- whoever published may have died before
+    FROM (SELECT DISTINCT m.catalog_id, m.table_id FROM lakefork.manifest_pending m WHERE m.catalog_id = parent ORDER BY m.table_id) m;
     new_ids := lakefork.reserve_catalog_ids(cardinality(p_names));
     base := lakefork.copy_catalog(parent, p_as_of, new_ids);
+    PERFORM lakefork.require_retained(parent, p_as_of, true);   -- what was given up before it was copied is missing in the copy
     PERFORM lakefork.flush_wal();
 
     newest := lakefork.begin_commit();
@@ -306,7 +309,6 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN public.ducklake_data_file o ON o.data_file_id = m.data_file_id
               AND o.catalog_id <> (SELECT c.catalog_id FROM lakefork.visible_catalog() c WHERE c.catalog_name = p_catalog)
     )
-    SELECT (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = h.catalog_id)::varchar, count(*),
-           coalesce(sum(h.file_size_bytes), 0)::bigint
+    SELECT lakefork.last_name(h.catalog_id), count(*), coalesce(sum(h.file_size_bytes), 0)::bigint
     FROM held h GROUP BY h.catalog_id ORDER BY h.catalog_id NULLS FIRST
 $$;

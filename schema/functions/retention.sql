@@ -188,7 +188,7 @@ BEGIN
     IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' THEN
         RAISE EXCEPTION 'tag name % is not well formed: up to 100 letters, digits, _ . and -', coalesce(quote_literal(p_name), 'NULL') USING ERRCODE = 'LFV01';
     END IF;
-    PERFORM lakefork.require_retained(tagged, p_snapshot);
+    PERFORM lakefork.require_retained(tagged, p_snapshot, true);
     INSERT INTO lakefork.snapshot_tag (catalog_id, name, snapshot_id, tagged_at, tagged_by) VALUES (tagged, p_name, p_snapshot, clock_timestamp(), p_author);
 EXCEPTION WHEN unique_violation THEN
     RAISE EXCEPTION 'catalog % has a tag % already', quote_literal(p_catalog), quote_literal(p_name) USING ERRCODE = 'LFX01';

@@ -131,3 +131,13 @@ LANGUAGE sql STABLE AS $$
     JOIN public.ducklake_catalog c ON c.catalog_id = g.catalog_id AND c.end_snapshot IS NULL
     WHERE g.key = 'location' AND g.end_snapshot IS NULL
 $$;
+
+-- The tables with a LOCATION that holds, or lies within, p_path; up to what depends on the user.
+CREATE FUNCTION lakefork.overlapping_locations(p_path text) RETURNS TABLE (catalog_id bigint, namespace varchar, table_name varchar)
+LANGUAGE sql STABLE STRICT AS $$
+    SELECT l.catalog_id, l.namespace, l.table_name
+    FROM lakefork.table_locations() l
+    CROSS JOIN LATERAL (SELECT lakefork.place(regexp_replace(l.location, '/[^/]*\$\{user_id\}.*$', '')) AS path) p
+    WHERE p.path IN (SELECT lakefork.path_and_parents(p_path)) OR lakefork.place(p_path) IN (SELECT lakefork.path_and_parents(p.path))
+    ORDER BY l.catalog_id, l.namespace, l.table_name
+$$;

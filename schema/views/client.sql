@@ -73,17 +73,25 @@ CREATE VIEW ducklake_client.ducklake_metadata WITH (security_barrier) AS
     SELECT 'data_path', coalesce(rtrim((SELECT d.value FROM public.ducklake_metadata d JOIN lakefork.client_catalog c ON d.scope_id = c.catalog_id
                                         WHERE d.key = 'data_path' AND d.scope = 'catalog'), '/'), '') || '/', NULL, NULL;
 
--- The catalog's own snapshots. A catalog always has one: if its own are expired, the newest of all shows what it holds; an empty one
--- has snapshot 0.
+-- The catalog's own snapshots that it retains with all of their files: DuckDB reads what is left of others, and says nothing. Tables that keep less than
+-- the catalog decide for all, and tags of others mean nothing. What happened between a tag and the rest is not known any more: a tagged
+-- snapshot from before has a time that never comes, so that only its number finds it.
+CREATE VIEW lakefork.client_snapshot AS
+    SELECT s.snapshot_id, CASE WHEN s.snapshot_id >= k.first_kept THEN s.snapshot_time ELSE '9999-12-31 00:00:00+00' END AS snapshot_time,
+           s.schema_version, s.next_catalog_id, s.next_file_id
+    FROM lakefork.client_catalog c
+    CROSS JOIN LATERAL (SELECT coalesce(max(r.snapshot_id), 0) AS first_kept FROM lakefork.retained_from r WHERE r.catalog_id = c.catalog_id) k
+    JOIN public.ducklake_snapshot_changes m ON m.catalog_id = c.catalog_id
+    JOIN public.ducklake_snapshot s USING (snapshot_id)
+    WHERE s.snapshot_id >= k.first_kept
+       OR EXISTS (SELECT FROM lakefork.snapshot_tag g WHERE g.catalog_id = c.catalog_id AND g.snapshot_id = s.snapshot_id);
+
+-- A catalog always has one: if its own are expired, the newest of all shows what it holds; an empty one has snapshot 0.
 CREATE VIEW ducklake_client.ducklake_snapshot WITH (security_barrier) AS
-    SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id
-    FROM public.ducklake_snapshot_changes m JOIN public.ducklake_snapshot s USING (snapshot_id)
-    WHERE m.catalog_id = (SELECT c.catalog_id FROM lakefork.client_catalog c)
+    SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id FROM lakefork.client_snapshot s
     UNION ALL
     (SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id FROM public.ducklake_snapshot s
-     WHERE EXISTS (SELECT FROM lakefork.client_catalog)
-       AND NOT EXISTS (SELECT FROM public.ducklake_snapshot_changes m JOIN public.ducklake_snapshot o USING (snapshot_id)
-                       WHERE m.catalog_id = (SELECT c.catalog_id FROM lakefork.client_catalog c))
+     WHERE EXISTS (SELECT FROM lakefork.client_catalog) AND NOT EXISTS (SELECT FROM lakefork.client_snapshot)
      ORDER BY s.snapshot_id DESC LIMIT 1)
     UNION ALL
     SELECT 0, to_timestamp(0), 0, 0, 0 WHERE NOT EXISTS (SELECT FROM lakefork.client_catalog);

@@ -18,7 +18,7 @@ import psycopg
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database, benchmark_spark
 
-from lakefork.catalog.catalogs import create_catalog, newest_snapshot
+from lakefork.catalog.catalogs import create_catalog, find_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
 from lakefork.catalog.jobs import JobRun, Leases
@@ -41,13 +41,13 @@ _names = itertools.count()
 def measure() -> list[Figure]:
     figures: list[Figure] = []
     with benchmark_database() as dsn:
-        parent = _parent(dsn, "parent", 1_000)
+        _parent(dsn, "parent", 1_000)
         figures += _single(dsn)
         figures += _hot(dsn)
         figures += _sizes(dsn)
         figures += _at_once(dsn, "parent")
         figures += _provision(dsn)
-        figures += _among_forks(dsn, parent)
+        figures += _among_forks(dsn)
     with benchmark_database() as dsn:
         _parent(dsn, "parent", 1_000)
         figures += _peers(dsn)
@@ -155,22 +155,31 @@ def _sizes(dsn: str) -> list[Figure]:
 
 
 def _at_once(dsn: str, parent: str) -> list[Figure]:
-    """Total rates of 1 and 8 forkers, and how many commits others manage meanwhile."""
-    idle = _commits_while(dsn, contextlib.nullcontext())
-    with _forking(dsn, parent, 1) as one:
-        busy = _commits_while(dsn, contextlib.nullcontext())
-    with _forking(dsn, parent, 8) as eight:
-        time.sleep(SECONDS)
+    """Total rates of 1 and 8 forkers, each alone, and how many commits others manage beside them."""
+    one, eight = (_forks_made(dsn, parent, forkers) for forkers in (1, 8))
+    idle = _commits(dsn)
+    with _forking(dsn, parent, 1):
+        beside_one = _commits(dsn)
+    with _forking(dsn, parent, 8):
+        beside_eight = _commits(dsn)
     return [
-        Figure(AREA, "one forker", one() / SECONDS, "/s"),
-        Figure(AREA, "8 forkers / 1, in total", eight() / max(one(), 1), "×", at_least=1),
-        Figure(AREA, "commits of others while forks are made / idle", busy / idle, "×", at_least=0.5),
+        Figure(AREA, "one forker", one / SECONDS, "/s"),
+        Figure(AREA, "8 forkers / 1, in total", eight / max(one, 1), "×", at_least=1),
+        Figure(AREA, "commits of others beside one forker / idle", beside_one / idle, "×", at_least=0.5),
+        Figure(AREA, "commits of others beside 8 forkers / idle", beside_eight / idle, "×", at_least=0.5),
     ]
+
+
+def _forks_made(dsn: str, parent: str, forkers: int) -> int:
+    """In SECONDS, with nobody else there."""
+    with _forking(dsn, parent, forkers) as made:
+        time.sleep(SECONDS)
+        return made()
 
 
 @contextlib.contextmanager
 def _forking(dsn: str, parent: str, forkers: int) -> Iterator[Callable[[], int]]:
-    """Forks as fast as it goes; how many, when it is over."""
+    """Forks as fast as it goes; how many so far."""
     stop, made = SPAWN.Event(), SPAWN.Value("i", 0)
     processes = [
         SPAWN.Process(target=_fork_until, args=(dsn, parent, stop, made, f"x{next(_names)}")) for _ in range(forkers)
@@ -197,9 +206,9 @@ def _fork_until(dsn: str, parent: str, stop: Event, made: Any, prefix: str) -> N
                 made.value += 1
 
 
-def _commits_while(dsn: str, meanwhile: Any) -> float:
-    with meanwhile:
-        return SECONDS / _commit_seconds(dsn, f"commits{next(_names)}", SECONDS) / SECONDS
+def _commits(dsn: str) -> float:
+    """A second."""
+    return 1 / _commit_seconds(dsn, f"commits{next(_names)}", SECONDS)
 
 
 def _commit_seconds(dsn: str, name: str, seconds: float = 3.0) -> float:
@@ -240,15 +249,16 @@ def _read_seconds(dsn: str, catalog_id: int) -> float:
     return statistics.median(times)
 
 
-def _among_forks(dsn: str, parent: int) -> list[Figure]:
-    """In turns with a lake that has none, so that both see the same machine; after what autovacuum would do."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+def _among_forks(dsn: str) -> list[Figure]:
+    """One of the forks, in turns with a lake that has none, so that both see the same machine; after what autovacuum would do."""
+    with connect(dsn) as connection:
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
+        fork = find_catalog(connection, f"agent_{FORKS // 2}").catalog_id
     commits: tuple[list[float], list[float]] = [], []
     reads: tuple[list[float], list[float]] = [], []
     with benchmark_database() as alone:
-        lakes = ((dsn, parent), (alone, _parent(alone, "parent", 1_000)))
+        lakes = ((dsn, fork), (alone, _parent(alone, "parent", 1_000)))
         for number in range(5):
             for place, (lake, catalog_id) in enumerate(lakes):
                 commits[place].append(_commit_seconds(lake, f"turn{number}"))

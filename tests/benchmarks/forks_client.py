@@ -127,8 +127,8 @@ def _fill(connection: Connection, catalog: Catalog) -> None:
             batch = write_batch(f"{catalog.data_path}/app/t{number}/{path}", rows, layout, StorageOptions())
             changes = Changes()
             changes.add_batch(table_id, path, batch)
-            published = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
-            note_clean(connection, (catalog.catalog_id, table_id), published.snapshot_id)
+            commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
+            note_clean(connection, [(catalog.catalog_id, table_id)])
 
 
 def _add_table(changes: Changes, schema_id: int, name: str, ids: dict[str, int]) -> int:

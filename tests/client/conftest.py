@@ -1,16 +1,14 @@
 """What stock DuckDB needs, without a network."""
 
-import duckdb_extensions
 import pytest
 
-from duckdb_client import Seen
+from duckdb_client import Seen, load_extensions
 from flush_lake import FlushLake
 
 
 @pytest.fixture(scope="session", autouse=True)
 def extensions() -> None:
-    for extension in ("ducklake", "postgres_scanner"):
-        duckdb_extensions.import_extension(extension)
+    load_extensions()
 
 
 @pytest.fixture

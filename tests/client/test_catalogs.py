@@ -159,6 +159,26 @@ def test_a_role_for_any_catalog_and_one_that_was_given_the_views_by_hand(lake: S
                 create_client_role(connection, bad, None)
 
 
+def test_a_role_whose_catalog_is_forgotten_can_be_dropped(lake: SqlLake, role: str) -> None:
+    with connect(lake.dsn) as connection:
+        connection.execute("SELECT lakefork.create_catalog('other', '/lake/other')")
+        password = create_client_role(connection, role, "other")
+        other = find_catalog(connection, "other").catalog_id
+        drop_catalog(connection, find_catalog(connection, "other"))
+        connection.execute("SELECT lakefork.forget_catalogs(ARRAY[%s::bigint])", (other,))
+        with stock(lake.dsn, user=role, password=password) as duck:
+            assert names_in(duck) == []
+        with pytest.raises(AlreadyExistsError, match=f"drop it first .`lakefork client-role {role} --drop`"):
+            create_client_role(connection, role, "main")
+        drop_client_role(connection, role)
+        connection.execute("CREATE ROLE somebody_elses")
+        with pytest.raises(NotFoundError, match="no client role"):
+            drop_client_role(connection, "somebody_elses")
+        with pytest.raises(AlreadyExistsError, match=r"there is a role 'somebody_elses' already$"):
+            create_client_role(connection, "somebody_elses", "main")
+        connection.execute("DROP ROLE somebody_elses")
+
+
 def test_an_export_is_attached_without_postgres(seen: Seen, tmp_path: Path) -> None:
     lake: FlushLake = seen.flush_lake
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")

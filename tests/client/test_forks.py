@@ -4,6 +4,7 @@ import pytest
 
 from duckdb_client import Seen
 from flush_lake import Filled
+from lakefork.spark import manifests
 
 BOTH = ("app.mine", "app.ours")
 
@@ -51,3 +52,34 @@ def test_forks_of_tables_that_are_not_clean_show_an_earlier_state(seen: Seen) ->
     assert past.theirs("app.ours") == past.ours("app.ours") == earlier
     lake.dedup(catalog="fork")
     assert fork.is_same("app.ours") and fork.theirs("app.ours") == seen.theirs("app.ours") != earlier
+
+
+class Crash(BaseException):
+    pass
+
+
+def dying(*_: object) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize(("job", "mended_by"), [("flush", "a fork"), ("dedup", "the next flush")])
+def test_a_publish_whose_job_died_is_looked_at_by_the_next_who_comes(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, job: str, mended_by: str
+) -> None:
+    lake = seen.flush_lake
+    lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")
+    if job == "dedup":
+        lake.flush()
+        lake.lake.run("UPDATE app.ours SET v = 'c' WHERE id = 1")
+        lake.flush()
+    before = seen.theirs("app.ours")
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        patched.setattr(manifests, "note_clean", dying)
+        lake.flush() if job == "flush" else lake.dedup()
+    assert seen.theirs("app.ours") == before != seen.ours("app.ours"), "published, and nobody knows that it is clean"
+    if mended_by == "a fork":
+        fork = seen.fork("fork")
+        assert fork.is_same("app.ours") and len(fork.theirs("app.ours")) == 2
+    else:
+        lake.flush()
+    assert seen.is_same("app.ours")

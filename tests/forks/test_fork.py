@@ -2,14 +2,16 @@
 
 import datetime
 import threading
+import time
 from typing import Any
 
 import psycopg
 import pytest
 
 from fork_lake import COPIED, counts, fork, no_findings, sql
-from lake import add_file, make_catalog, make_table
+from lake import add_file, file_changes, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import drop_catalog, find_catalog, list_catalogs, newest_snapshot, rename_catalog
+from lakefork.catalog.commits import commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.forks import fork_catalog
 from lakefork.errors import AlreadyExistsError, ConflictError, InvalidInputError, LakeforkError, NotFoundError
@@ -416,3 +418,143 @@ def test_two_who_want_the_same_name_get_one_fork(parent: SqlLake) -> None:
     assert len(results) == 4
     assert len(made) == 1
     assert no_findings(parent)
+
+
+def test_a_snapshot_that_expires_between_the_look_and_the_copy_is_refused(connection: Connection, dsn: str) -> None:
+    table = make_table(connection, make_catalog(connection))
+    then = add_file(connection, table, "shared/batch-0.parquet")
+    replaced = file_changes(table, "shared/batch-1.parquet")
+    replaced.end("ducklake_data_file", data_file_id=then.first_file_id)
+    newest = commit(connection, table.catalog.catalog_id, then.snapshot_id, replaced).snapshot_id
+    failures: list[LakeforkError] = []
+
+    def make() -> None:
+        with connect(dsn) as other:
+            try:
+                fork_catalog(other, "main", "child", as_of=then.snapshot_id)
+            except LakeforkError as error:
+                failures.append(error)
+
+    with psycopg.connect(dsn) as gate:
+        gate.execute("LOCK TABLE ducklake_macro IN ACCESS EXCLUSIVE MODE")  # the copy needs it, the look does not
+        thread = threading.Thread(target=make)
+        thread.start()
+        while thread.is_alive() and not rows_of(connection, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+            time.sleep(0.01)
+        # As retention_gc does, one committed after the other.
+        connection.execute(
+            "INSERT INTO lakefork.retained_from (catalog_id, snapshot_id) VALUES (%s, %s)",
+            (table.catalog.catalog_id, newest),
+        )
+        connection.execute("DELETE FROM ducklake_data_file WHERE end_snapshot <= %s", (newest,))
+        gate.rollback()
+        thread.join()
+    assert [str(error) for error in failures] == [
+        f"snapshot {then.snapshot_id} is not retained any more: this catalog keeps those from {newest} on, and tagged ones"
+    ]
+    assert [catalog.name for catalog in list_catalogs(connection)] == ["main"]
+
+
+def test_a_place_that_a_table_has_is_refused(parent: SqlLake, tmp_path: Any) -> None:
+    parent.run(
+        f"CREATE SHARED TABLE app.far (id BIGINT PRIMARY KEY) LOCATION '{tmp_path}/far/away'; "
+        f"CREATE USER TABLE app.users (id BIGINT PRIMARY KEY) LOCATION '{tmp_path}/people/u_${{user_id}}/x'"
+    )
+    with connect(parent.dsn) as connection:
+        for path, table in (
+            ("far/away", "far"), ("far/away/below", "far"), ("far", "far"), ("people", "users"), ("people/u_1", "users"),
+        ):  # fmt: skip
+            message = f"data path '{tmp_path}/{path}' overlaps the LOCATION of table app.{table} of catalog main"
+            with pytest.raises(InvalidInputError, match=message):
+                fork_catalog(connection, "main", "child", f"{tmp_path}/{path}")
+            with pytest.raises(InvalidInputError, match=message):
+                make_catalog(connection, "child", f"{tmp_path}/{path}")
+        fork_catalog(connection, "main", "child", f"{tmp_path}/far/awayward")
+        parent.run("DROP TABLE app.far")
+        fork_catalog(connection, "main", "again", f"{tmp_path}/far/away")
+
+
+def test_a_renamed_catalog_is_named_as_it_is_now(parent: SqlLake) -> None:
+    child = fork(parent, "zzz_before").catalog
+    with connect(parent.dsn) as connection:
+        rename_catalog(connection, child, "child")
+        assert [row["pinned_by"] for row in reclaimable(connection, "main")] == [None, "child"]
+
+
+def test_a_dropped_catalog_is_read_at_earlier_snapshots(parent: SqlLake) -> None:
+    child = fork(parent, "child")
+    child.run("INSERT INTO app.ours VALUES (5, 'child')")
+    child.flush_by_hand("app.ours")
+    with connect(parent.dsn) as connection:
+        then = newest_snapshot(connection)
+        (moment,) = sql(parent, "SELECT snapshot_time FROM ducklake_snapshot WHERE snapshot_id = %s", then)[0]
+        expected = child.rows(f"SELECT id, v FROM app.ours AT (VERSION => {then}) ORDER BY id")
+        assert expected[-1] == (5, "child")
+        drop_catalog(connection, child.catalog)
+        again = fork(parent, "child")
+        for place in (f"VERSION => {then}", f"TIMESTAMP => '{moment.isoformat()}'"):
+            assert again.rows(f"SELECT id, v FROM app.ours AT ({place}) ORDER BY id") == expected
+        assert again.rows("SELECT id FROM app.ours ORDER BY id") == [(1,), (2,)]
+        drop_catalog(connection, again.catalog)
+    assert child.rows(f"SELECT id, v FROM app.ours AT (VERSION => {then}) ORDER BY id") == expected
+    for text in ("SELECT * FROM app.ours", f"SELECT * FROM app.ours AT (VERSION => {then + 1})", "SHOW TABLES"):
+        with pytest.raises(NotFoundError, match="there is no catalog 'child'"):
+            child.rows(text)
+    renamed = fork(parent, "old")
+    with connect(parent.dsn) as connection:
+        new = SqlLake(parent.engine, parent.dsn, rename_catalog(connection, renamed.catalog, "new"))
+    at_birth = f"SELECT id FROM app.ours AT (VERSION => {renamed.catalog.begin_snapshot}) ORDER BY id"
+    assert new.rows(at_birth) == renamed.rows(at_birth) == [(1,), (2,)], "by either name"
+
+
+def test_a_failure_after_the_copy_leaves_nothing_behind(parent: SqlLake) -> None:
+    with connect(parent.dsn) as connection:
+        connection.execute(
+            "CREATE FUNCTION pg_temp.fail() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'the disk is full'; END $$; "
+            "CREATE TRIGGER fails BEFORE INSERT ON lakefork.fork FOR EACH ROW EXECUTE FUNCTION pg_temp.fail()"
+        )
+        tables = [*COPIED, "ducklake_catalog", "ducklake_snapshot", "ducklake_metadata", "lakefork.fork", "lakefork.app_user",
+                  "lakefork.clean_snapshot", "lakefork.hot_delta"]  # fmt: skip
+        tables += [f"hot.{name}" for (name,) in sql(parent, "SELECT tablename FROM pg_tables WHERE schemaname = 'hot'")]
+        before = {table: sorted(map(repr, sql(parent, f"SELECT * FROM {table}"))) for table in tables}
+        with pytest.raises(psycopg.Error, match="the disk is full"):
+            fork_catalog(connection, "main", "child")
+        assert {table: sorted(map(repr, sql(parent, f"SELECT * FROM {table}"))) for table in tables} == before
+
+
+OTHER_ENTITIES = {
+    "ducklake_view": "(catalog_id, view_id, begin_snapshot, schema_id, view_name, dialect, sql, column_aliases) "
+    "VALUES ({catalog}, 901, {now}, {schema}, 'v', 'duckdb', 'SELECT 1', '')",
+    "ducklake_macro": "(catalog_id, schema_id, macro_id, macro_name, begin_snapshot) VALUES ({catalog}, {schema}, 902, 'm', {now})",
+    "ducklake_macro_impl": "(catalog_id, macro_id, impl_id, dialect, sql, type) VALUES ({catalog}, 902, 0, 'duckdb', 'a', 'scalar')",
+    "ducklake_macro_parameters": "(catalog_id, macro_id, impl_id, column_id, parameter_name, parameter_type, default_value, "
+    "default_value_type) VALUES ({catalog}, 902, 0, 0, 'a', 'int32', '1', 'int32')",
+    "ducklake_delete_file": "(catalog_id, delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format, "
+    "delete_count, file_size_bytes, footer_size) VALUES ({catalog}, 903, {table}, {now}, {file}, 'd.parquet', true, 'parquet', 1, 2, 3)",
+    "ducklake_column_tag": "(catalog_id, table_id, column_id, begin_snapshot, key, value) VALUES ({catalog}, {table}, 1, {now}, 'comment', 'c')",
+    "ducklake_column_mapping": "(catalog_id, mapping_id, table_id, type) VALUES ({catalog}, 904, {table}, 'map_by_name')",
+    "ducklake_name_mapping": "(catalog_id, mapping_id, column_id, source_name, target_field_id, is_partition) "
+    "VALUES ({catalog}, 904, 0, 'n', 1, false)",
+}  # fmt: skip
+
+
+def test_whatever_else_ducklake_has_is_copied_row_by_row(connection: Connection) -> None:
+    table = make_table(connection, make_catalog(connection))
+    file = add_file(connection, table)
+    facts = {"catalog": table.catalog.catalog_id, "schema": table.schema_id, "table": table.table_id,
+             "now": file.snapshot_id, "file": file.first_file_id}  # fmt: skip
+    for entity, values in OTHER_ENTITIES.items():
+        connection.execute(f"INSERT INTO {entity} {values.format(**facts)}")
+    child = fork_catalog(connection, "main", "child")
+    for entity in OTHER_ENTITIES:
+        of_parent, of_child = (
+            connection.execute(f"SELECT * FROM {entity} WHERE catalog_id = %s", (one.catalog_id,)).fetchall()
+            for one in (table.catalog, child)
+        )
+        (expected,) = ({**row, "catalog_id": child.catalog_id} for row in of_parent)
+        if "begin_snapshot" in expected:
+            expected["begin_snapshot"] = child.begin_snapshot
+        if entity == "ducklake_delete_file":
+            expected |= {"path": "/lake/main/app/t/d.parquet", "path_is_relative": False}
+        assert of_child == [expected], entity

@@ -26,9 +26,13 @@ CHANGES: dict[str, str] = {
     "add column": "ALTER TABLE app.ours ADD COLUMN n INT DEFAULT 7; INSERT INTO app.ours VALUES (101, 'n', 1)",
     "drop column": "ALTER TABLE app.ours DROP COLUMN v; INSERT INTO app.ours VALUES (102)",
     "rename column": "ALTER TABLE app.ours RENAME COLUMN v TO w; UPDATE app.ours SET w = 'w' WHERE id = 4",
+    "modify column": "ALTER TABLE app.ours ADD COLUMN n SMALLINT; ALTER TABLE app.ours MODIFY COLUMN n BIGINT; "
+    "INSERT INTO app.ours VALUES (103, 'm', 3000000000)",
     "drop table": "DROP TABLE app.ours",
     "drop and create": "DROP TABLE app.ours; CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT); INSERT INTO app.ours VALUES (1, 'anew')",
     "drop namespace": "DROP TABLE app.ours; DROP TABLE app.mine; DROP NAMESPACE app",
+    "create namespace": "CREATE NAMESPACE other; CREATE SHARED TABLE other.t (id BIGINT PRIMARY KEY); INSERT INTO other.t VALUES (1)",
+    "alter namespace": "ALTER NAMESPACE app SET OPTIONS (owner = 'ops')",
     "option": "ALTER TABLE app.ours SET (deleted_retention = 'off')",
     "new table": "CREATE SHARED TABLE app.more (id BIGINT PRIMARY KEY); INSERT INTO app.more VALUES (1)",
 }
@@ -38,6 +42,7 @@ def state(lake: SqlLake) -> dict[str, Any]:
     """All that a reader of a catalog can see."""
     tables = lake.rows("SHOW TABLES")
     return {
+        "namespaces": [(name, *rest) for name, _, *rest in lake.rows("SHOW NAMESPACES")],
         "tables": [row[:3] for row in tables],
         "ours": lake.rows("SELECT * FROM app.ours ORDER BY id"),
         "mine": [lake.rows("SELECT * FROM app.mine ORDER BY id", user=user) for user in ("ada", "bob")],
@@ -46,8 +51,17 @@ def state(lake: SqlLake) -> dict[str, Any]:
     }
 
 
+def schema_files(lake: SqlLake) -> dict[str, str]:
+    root = Path(lake.catalog.data_path, "configs")
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*.json")}
+
+
 def test_a_change_on_one_side_is_not_seen_on_the_other(filled: Filled) -> None:
-    """Every kind of change, once on the parent and once on the fork, then flush and dedup of all of them."""
+    """Fork writes do not affect the parent, and parent writes do not affect the fork.
+
+    Every kind of change, once on the parent and once on the fork, then flush and dedup of all of them. Rows, definitions,
+    options and schema files of the other side stay as they are.
+    """
     lake = filled.flush_lake
     pairs = []
     for number, change in enumerate(CHANGES.values()):
@@ -55,13 +69,15 @@ def test_a_change_on_one_side_is_not_seen_on_the_other(filled: Filled) -> None:
             parent = fork(lake.lake, f"parent_{number}_{on_parent}")
             child = fork(parent, f"child_{number}_{on_parent}")
             changed, other = (parent, child) if on_parent else (child, parent)
+            files = schema_files(other)
             changed.run(change)
-            pairs.append((change, changed, other))
+            pairs.append((change, changed, other, files))
     before = state(lake.lake)
     lake.flush()
     lake.dedup()
-    for change, changed, other in pairs:
+    for change, changed, other, files in pairs:
         assert state(other) == before, change
+        assert schema_files(other) == files, change
         if not change.startswith("DROP"):
             assert state(changed) != before, change
     assert no_findings(lake.lake)

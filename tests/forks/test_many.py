@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from fork_lake import fork, no_findings, sql
-from lake import add_file, make_catalog, make_table
-from lakefork.catalog.catalogs import find_catalog, newest_snapshot
+from lake import Table, add_file, make_catalog, make_table
+from lakefork.catalog.catalogs import find_catalog, list_catalogs, newest_snapshot
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import fork_catalog, fork_catalogs
 from sql_lake import SqlLake
@@ -62,6 +62,7 @@ def of(lake: SqlLake, name: str) -> SqlLake:
 
 
 def test_a_thousand_forks_of_one_parent(forest: SqlLake) -> None:
+    """1,000 forks from a single parent, each with a snapshot, an id and a place of its own."""
     assert sql(
         forest, "SELECT count(*), count(DISTINCT catalog_id), count(DISTINCT data_path) FROM system.catalogs"
     ) == [(FORKS + 1,) * 3]
@@ -73,8 +74,10 @@ def test_a_thousand_forks_of_one_parent(forest: SqlLake) -> None:
 
 
 def test_reads_across_all_forks_at_once(forest: SqlLake) -> None:
-    """Connections and memory stay where they are."""
-    lakes = [of(forest, f"f{number}") for number in range(0, FORKS, 5)]
+    """Concurrent reads across all forks; connections and memory stay where they are."""
+    with connect(forest.dsn) as connection:
+        lakes = [SqlLake(forest.engine, forest.dsn, one) for one in list_catalogs(connection) if one.name != "main"]
+    assert len(lakes) == FORKS
     expected = [(1, "a"), (2, "b"), (3, "hot")]
     process = psutil.Process()
     assert lakes[0].rows("SELECT id, v FROM app.t ORDER BY id") == expected
@@ -89,44 +92,55 @@ def test_reads_across_all_forks_at_once(forest: SqlLake) -> None:
     assert process.memory_info().rss - before < 300 << 20
 
 
-def test_commits_of_many_forks_at_once_get_snapshots_of_their_own(forest: SqlLake) -> None:
+def test_commits_of_all_forks_at_once_get_snapshots_of_their_own(forest: SqlLake) -> None:
+    """Concurrent commits from many catalogs: a global snapshot each, without gaps, and nobody sees another's file."""
     with connect(forest.dsn) as connection:
         before = newest_snapshot(connection)
+        found = connection.execute(
+            "SELECT t.catalog_id, t.schema_id, t.table_id FROM ducklake_table t JOIN lakefork.fork USING (catalog_id) "
+            "WHERE t.table_name = 'u' ORDER BY 1"
+        ).fetchall()
+        catalogs = {one.catalog_id: one for one in list_catalogs(connection)}
+    tables = [Table(catalogs[row["catalog_id"]], row["schema_id"], row["table_id"]) for row in found]
 
-    def write(place: int) -> list[int]:
-        snapshots = []
-        for number in range(place, 40, 8):
-            lake = of(forest, f"f{number}")
-            lake.run(f"CREATE SHARED TABLE app.w{number} (id BIGINT PRIMARY KEY)")
-            with connect(forest.dsn) as connection:
-                snapshots.append(newest_snapshot(connection))
-        return snapshots
+    def write(some: list[Table]) -> None:
+        with connect(forest.dsn) as connection:
+            for table in some:
+                add_file(connection, table, f"shared/batch-{table.catalog.catalog_id}.parquet")
 
-    at_once([lambda place=place: write(place) for place in range(8)])
+    at_once([lambda place=place: write(tables[place::8]) for place in range(8)])
     changes = sql(
         forest,
         "SELECT snapshot_id, catalog_id FROM ducklake_snapshot_changes WHERE snapshot_id > %s ORDER BY 1",
         before,
     )
-    assert [snapshot for snapshot, _ in changes] == list(range(before + 1, before + 41))
-    assert len({catalog for _, catalog in changes}) == 40
-    assert {row[1] for row in of(forest, "f41").rows("SHOW TABLES")} == {"t", "u"}
+    assert [snapshot for snapshot, _ in changes] == list(range(before + 1, before + FORKS + 1))
+    assert len({catalog for _, catalog in changes}) == FORKS
+    files = sql(
+        forest,
+        "SELECT catalog_id, path FROM ducklake_data_file WHERE path_is_relative AND begin_snapshot > %s ORDER BY 1",
+        before,
+    )
+    assert files == [(table.catalog.catalog_id, f"shared/batch-{table.catalog.catalog_id}.parquet") for table in tables]
     assert no_findings(forest)
 
 
 def test_a_forks_new_files_get_ids_that_nobody_has(forest: SqlLake) -> None:
+    """Counters are global: new files of any catalog get globally unique ids."""
     lakes = [of(forest, f"f{number}") for number in range(100, 108)]
     for lake in lakes:
         lake.run("INSERT INTO app.t VALUES (9, 'own')")
 
     at_once([lambda lake=lake: lake.flush_by_hand("app.t") for lake in lakes])
     own = sql(forest, "SELECT data_file_id, catalog_id FROM ducklake_data_file WHERE path_is_relative")
-    assert len(own) == len({file_id for file_id, _ in own}) == 9
+    assert len(own) == len({file_id for file_id, _ in own})
+    assert {lake.catalog.catalog_id for lake in lakes} <= {catalog_id for _, catalog_id in own}
     inherited = sql(forest, "SELECT DISTINCT data_file_id FROM ducklake_data_file WHERE NOT path_is_relative")
     assert len(inherited) == 1
 
 
 def test_forks_of_one_parent_at_once_while_it_commits(lake: SqlLake) -> None:
+    """Concurrent forks from the same parent work correctly."""
     with connect(lake.dsn) as connection:
         table = make_table(connection, make_catalog(connection, "p", "/lake/p"))
         other = make_table(connection, make_catalog(connection, "q", "/lake/q"))

@@ -53,13 +53,16 @@ def forks(lake: FlushLake) -> list[str]:
 def test_names_or_a_prefix(parent: FlushLake) -> None:
     result = make(parent, names=["one", "two"])
     assert (result["forks_created"], result["forks_existing"]) == (2, 0)
-    assert result["ms_per_fork_p50"] > 0
+    assert 0 < result["ms_per_fork_p50"] <= result["ms_per_fork_p95"] <= result["ms_per_fork_max"]
+    assert result["transactions"] == 1 and result["ms_per_transaction_max"] == pytest.approx(
+        2 * result["ms_per_fork_max"], abs=0.2
+    )
     assert make(parent, name_prefix="agent_", count=3)["forks_created"] == 3
     assert forks(parent) == ["one", "two", "agent_1", "agent_2", "agent_3"]
     for name in forks(parent):
         child = SqlLake(parent.lake.engine, parent.lake.dsn, catalog_of(parent, name))
         assert child.rows("SELECT id, v FROM app.t ORDER BY id") == [(1, "a"), (2, "hot")]
-    assert any("3 of 3 fork(s)" in line for line in parent.lines), parent.lines
+    assert any("3 of 3 fork(s)" in line and "; agent_1 to agent_3 in " in line for line in parent.lines), parent.lines
     assert no_findings(parent.lake)
 
 
@@ -163,6 +166,19 @@ def test_what_cannot_be_made_is_one_clear_error(parent: FlushLake) -> None:
         AlreadyExistsError, match="there is a catalog 'stranger' already, and it is not a fork of this parent"
     ):
         make(parent, names=["stranger"], if_not_exists=True)
+
+
+def test_nothing_is_made_where_one_of_many_cannot_be(parent: FlushLake) -> None:
+    names = [f"f{number}" for number in range(60)]
+    for bad, message in (("a b", "catalog name 'a b' is not well formed"), ("x" * 101, "is not well formed")):
+        with pytest.raises(InvalidInputError, match=message):
+            make(parent, names=[*names, bad])
+    with pytest.raises(InvalidInputError, match="is not well formed"):
+        make(parent, name_prefix="p" * 98, count=100)
+    make(parent, names=["elsewhere"], data_path_template="/lake/of_{name}")
+    with pytest.raises(InvalidInputError, match="data path '/lake/of_elsewhere' overlaps that of catalog"):
+        make(parent, names=[*names, "where"], data_path_template="/lake/of_else{name}")
+    assert forks(parent) == ["elsewhere"]
 
 
 def test_drop_by_prefix_and_age(parent: FlushLake) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cleanup_lake import age_schedule, cleanup, gc, on_disk, referenced
+from duckdb_client import load_extensions, stock
 from flush_lake import FlushLake
 from fork_lake import fork, no_findings
 from lakefork.catalog.catalogs import drop_catalog, rename_catalog
@@ -100,6 +101,19 @@ class Tree:
         self.lakes[name] = fork(self.lakes[parent], name)
         self.rows[name] = copy.deepcopy(self.rows[parent])
 
+    def fork_the_past(self) -> None:
+        """Of a snapshot at which all that was remembered of the parent is known."""
+        parent = self.some_catalog()
+        catalog_id = self.lakes[parent].catalog.catalog_id
+        snapshots = sorted({snapshot for one, _, snapshot in self.history if one == catalog_id})
+        if not snapshots or len(self.lakes) >= 7:
+            return
+        then, name = self.dice.choice(snapshots), f"p{next(self.numbers)}"
+        held = {table: rows for (one, table, at), rows in self.history.items() if (one, at) == (catalog_id, then)}
+        with contextlib.suppress(NotFoundError):
+            self.lakes[name] = fork(self.lakes[parent], name, as_of=then)
+            self.rows[name] = {table: {row[0]: row[1] for row in rows} for table, rows in held.items()}
+
     def rename(self) -> None:
         catalog, name = self.some_catalog(), f"r{next(self.numbers)}"
         if catalog != "main":
@@ -148,6 +162,7 @@ class Tree:
 
     ACTIONS: dict[str, Callable[["Tree"], None]] = {  # noqa: RUF012 - filled below, once the methods are there
         "write": write, "create_table": create_table, "drop_table": drop_table, "alter_table": alter_table, "fork": fork,
+        "fork_the_past": fork_the_past,
         "rename": rename, "drop": drop, "flush": flush, "dedup": dedup, "tag": tag, "expire": expire, "clean": clean,
     }  # fmt: skip
     WEIGHTS = {"write": 16, "flush": 4, "fork": 4, "expire": 4, "clean": 4, "create_table": 1, "tag": 1}  # noqa: RUF012
@@ -173,11 +188,22 @@ class Tree:
         assert referenced(self.flush_lake) <= on_disk(root), "every file that any catalog has is there"
         assert no_findings(self.flush_lake.lake)
 
+    def check_outside(self) -> None:
+        """Stock DuckDB has all catalogs, and of each table the rows of one exact state: ours, once it is deduplicated."""
+        for catalog in self.lakes:
+            self.flush_lake.dedup(catalog=catalog)
+        for catalog, tables in self.rows.items():
+            with stock(self.flush_lake.lake.dsn, catalog) as duck:
+                for table in tables:
+                    found = duck.execute(f"SELECT id, v FROM lake.app.{table} ORDER BY id").fetchall()
+                    assert found == sorted(self.rows[catalog][table].items()), (catalog, table)
+
     def check_that_all_is_freed(self) -> None:
         """Without tags and old snapshots, the files are those that live catalogs have now, found by brute force."""
         with connect(self.flush_lake.lake.dsn) as connection:
             connection.execute("DELETE FROM lakefork.snapshot_tag")
         self.flush_lake.flush()
+        self.check_outside()
         for lake in self.lakes.values():
             lake.run(f"CREATE NAMESPACE last{next(self.numbers)}")  # so that all before it can go
         for _ in range(2):
@@ -210,6 +236,7 @@ def _crash_in(patched: pytest.MonkeyPatch, module: Any, name: str, *, late: bool
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_trees_of_forks_lose_and_leak_nothing(flush_lake: FlushLake, seed: int) -> None:
+    load_extensions()
     tree = Tree(flush_lake, seed)
     done = []
     try:

@@ -218,11 +218,12 @@ def publish(
         ).fetchone()  # fmt: skip
     assert row is not None  # noqa: S101 - the function returns one row or raises
     snapshot_id: int | None = row["snapshot_id"]
-    if snapshot_id is not None:
-        note_clean(connection, (definition.catalog_id, definition.table_id), snapshot_id)
     return snapshot_id
 
 
-def note_clean(connection: Connection, table: Table, snapshot_id: int) -> None:
+def note_clean(connection: Connection, tables: Sequence[Table]) -> None:
     """For after a publish is committed: stock DuckDB is shown it if it left the table clean (functions/clean.sql)."""
-    connection.execute("SELECT lakefork.note_clean(%s, %s, %s)", (*table, snapshot_id))
+    connection.execute(
+        "SELECT lakefork.note_last_publish(c, t) FROM unnest(%s::bigint[], %s::bigint[]) AS r (c, t)",
+        ([one for one, _ in tables], [one for _, one in tables]),
+    )

@@ -57,6 +57,13 @@ def fork_catalogs(
         return [Fork(**row) for row in connection.execute(_SQL["fork_catalogs"], wanted)]
 
 
+def check_forks(connection: Connection, parent: str, data_paths: Mapping[str, str | None]) -> None:
+    """Raises what fork_catalogs would, for names and data paths that cannot be."""
+    wanted = {"parent": parent, "names": list(data_paths), "data_paths": list(data_paths.values())}
+    with domain_errors():
+        connection.execute(_SQL["check_forks"], wanted)
+
+
 def existing_catalogs(connection: Connection, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Which of these names are taken: by forks of which catalog, made by which run."""
     return {row["name"]: row for row in connection.execute(_SQL["existing_catalogs"], {"names": list(names)})}

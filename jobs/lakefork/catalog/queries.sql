@@ -239,6 +239,9 @@ SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
 VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
 
+-- catalog_at: the catalog that is, or was then, called so
+SELECT catalog_id FROM lakefork.catalog_at(%(name)s, %(id)s::numeric, %(time)s::timestamptz);
+
 -- snapshot_at: the snapshot with an id, or the newest at a time, if the catalog retains it
 SELECT lakefork.snapshot_at(%(catalog_id)s, %(id)s::numeric, %(time)s::timestamptz) AS snapshot_id;
 
@@ -263,6 +266,11 @@ ORDER BY f.data_file_id;
 -- fork_catalogs: many forks of one catalog, in one transaction
 SELECT catalog_name AS name, catalog_id, snapshot_id
 FROM lakefork.fork_catalogs(%(parent)s, %(names)s, %(data_paths)s::text[], %(as_of)s, %(expires_after)s, %(author)s, %(run_id)s);
+
+-- check_forks: whether forks can have these names and data paths
+SELECT lakefork.check_new_catalogs(%(names)s, ARRAY(
+    SELECT coalesce(path, lakefork.default_data_path(lakefork.live_catalog_id(%(parent)s), name))
+    FROM unnest(%(names)s::text[], %(data_paths)s::text[]) AS f (name, path)));
 
 -- existing_catalogs: which of some names are taken, and by what
 SELECT c.catalog_name AS name, c.catalog_id, f.parent_id, f.run_id

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection, domain_errors
@@ -43,7 +44,7 @@ def find_table_to_read(
     connection: Connection, catalog: str, namespace: str, table: str, user: str | None, as_of: AsOf | None
 ) -> TableToRead:
     """The caller's transaction makes all of it fit together, and fit the hot rows."""
-    catalog_id = find_catalog(connection, catalog).catalog_id
+    catalog_id = _catalog_id(connection, catalog, as_of)
     snapshot = None if as_of is None else snapshot_at(connection, catalog_id, as_of)
     at = {"catalog_id": catalog_id, "snapshot": snapshot}
     found = connection.execute(_SQL["find_table"], {**at, "namespace": namespace, "table": table}).fetchone()
@@ -56,15 +57,27 @@ def find_table_to_read(
     return TableToRead(history, hot, _batches(connection, history[-1], user, snapshot))
 
 
+def _catalog_id(connection: Connection, catalog: str, as_of: AsOf | None) -> int:
+    """The live one of this name, or the one that had it then."""
+    row = (
+        None if as_of is None else connection.execute(_SQL["catalog_at"], {"name": catalog, **_when(as_of)}).fetchone()
+    )
+    return int(row["catalog_id"]) if row else find_catalog(connection, catalog).catalog_id
+
+
 def snapshot_at(connection: Connection, catalog_id: int, as_of: AsOf) -> int:
     """A snapshot that the catalog retains: that of this id, or the last one at a time."""
-    is_time = isinstance(as_of, datetime.datetime)
-    if isinstance(as_of, datetime.datetime) and as_of.tzinfo is None:
-        raise InvalidInputError(f"as_of {as_of} needs a time zone, such as datetime.UTC")
-    wanted = {"catalog_id": catalog_id, "id": None if is_time else as_of, "time": as_of if is_time else None}
     with domain_errors():
-        row = connection.execute(_SQL["snapshot_at"], wanted).fetchone()
+        row = connection.execute(_SQL["snapshot_at"], {"catalog_id": catalog_id, **_when(as_of)}).fetchone()
     return int(row["snapshot_id"]) if row else 0
+
+
+def _when(as_of: AsOf) -> dict[str, Any]:
+    if not isinstance(as_of, datetime.datetime):
+        return {"id": as_of, "time": None}
+    if as_of.tzinfo is None:
+        raise InvalidInputError(f"as_of {as_of} needs a time zone, such as datetime.UTC")
+    return {"id": None, "time": as_of}
 
 
 def _history(

@@ -36,16 +36,19 @@ def reclaimable(connection: Connection, name: str) -> list[dict[str, Any]]:
 
 
 def forks_text(forks: Sequence[Mapping[str, Any]]) -> str:
-    """The tree, one line per catalog, forks below their parents."""
-    lines = [f"{'catalog':<36}{'created (UTC)':<18}{'of snapshot':>12}{'own':>10}{'shared':>10}{'rows':>14}  expires"]
+    """The tree, one line per catalog, forks below their parents; hot: rows that are in no file yet."""
+    lines = [
+        f"{'catalog':<36}{'created (UTC)':<18}{'of snapshot':>12}{'own rows':>14}{'own':>10}"
+        f"{'shared rows':>14}{'shared':>10}{'hot rows':>12}  expires"
+    ]
     for fork in forks:
         name = f"{'  ' * fork['depth']}{fork['name']}"
         when = f"{fork['created_at'].astimezone(datetime.UTC):%Y-%m-%d %H:%M}" if fork["created_at"] else ""
         expires = f"{fork['expires_at'].astimezone(datetime.UTC):%Y-%m-%d %H:%M}" if fork["expires_at"] else ""
         own, shared = readable_bytes(fork["own_bytes"]), readable_bytes(fork["shared_bytes"])
         lines.append(
-            f"{name:<36}{when:<18}{fork['forked_at_snapshot'] or '':>12}{own:>10}{shared:>10}"
-            f"{fork['own_rows'] + fork['shared_rows']:>14}  {expires}".rstrip()
+            f"{name:<36}{when:<18}{fork['forked_at_snapshot'] or '':>12}{fork['own_rows']:>14,}{own:>10}"
+            f"{fork['shared_rows']:>14,}{shared:>10}{fork['hot']:>12,}  {expires}".rstrip()
         )
     return "\n".join(lines)
 

@@ -214,8 +214,11 @@ WITH RECURSIVE tree AS (
     SELECT * FROM tree ORDER BY way LIMIT %(limit)s
 )
 SELECT s.depth, c.catalog_name AS name, c.parent_name AS parent, c.forked_at_snapshot, c.begin_snapshot, c.created_at, c.expires_at, c.data_path,
-       u.own_files, u.own_rows, u.own_bytes, u.shared_files, u.shared_rows, u.shared_bytes
+       u.own_files, u.own_rows, u.own_bytes, u.shared_files, u.shared_rows, u.shared_bytes, coalesce(h.hot, 0) AS hot
 FROM shown s
 JOIN system.catalogs c USING (catalog_id)
+LEFT JOIN (SELECT w.catalog_id, sum(w.versions)::bigint AS hot
+           FROM (SELECT catalog_id, versions FROM lakefork.hot_count UNION ALL SELECT catalog_id, versions FROM lakefork.hot_delta) w
+           WHERE w.catalog_id = ANY (ARRAY(SELECT catalog_id FROM shown)) GROUP BY w.catalog_id) h USING (catalog_id)
 JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM shown)) u USING (catalog_id)
 ORDER BY s.way;

@@ -1,7 +1,7 @@
 """Runs snapshot_dedup: merges the batches of each owner into few sorted ones; each group is a commit of its own."""
 
 import datetime
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.connection import domain_errors
-from lakefork.catalog.flushes import Table, find_definitions, note_clean, table_lease, work_lease
+from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
@@ -185,7 +185,6 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
     context.progress(f"to merge: {plan}")
     parts = _parts(context, plan)
     waiting = [len(of_merge) for of_merge in parts]
-    groups_left = Counter(_table(merge.definition) for merge in plan.merges)
     written: dict[int, list[Merged]] = defaultdict(list)
     groups = 0
     bar = context.bar(len(plan.merges))
@@ -194,10 +193,6 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
         if len(written[merged.merge]) == waiting[merged.merge]:
             _publish(context, plan, merged.merge, written.pop(merged.merge), done)
             groups += 1
-            table = _table(plan.merges[merged.merge].definition)
-            groups_left[table] -= 1
-            if not groups_left[table] and table in done.tables:
-                note_clean(context.connection, table, done.tables[table])
             speed = f"{bar.per_second(done.rows_in):,.0f} versions/s"
             bar.reach(groups, f"{groups:,} of {len(plan.merges):,} group(s) merged, {speed}")
     remove_what_did_not_count(context, plan.tables)

@@ -1,5 +1,6 @@
 """fork_provision: many forks of one catalog, some at a time, each once."""
 
+import contextlib
 import datetime
 import statistics
 import time
@@ -9,7 +10,7 @@ from typing import Any
 
 from lakefork.catalog.catalogs import Catalog, find_catalog
 from lakefork.catalog.connection import connect
-from lakefork.catalog.forks import existing_catalogs, fork_catalogs, rows_per_fork
+from lakefork.catalog.forks import check_forks, existing_catalogs, fork_catalogs, rows_per_fork
 from lakefork.durations import seconds_of
 from lakefork.errors import AlreadyExistsError, LakeforkError
 from lakefork.maintenance.provision import chunks_of, plan_provision
@@ -22,12 +23,17 @@ TRIES = 5  # at names that others take at the same moment
 
 @dataclass(frozen=True)
 class Made:
-    """What a task made; seconds: for all of it."""
+    """What a task made, in one transaction; seconds: for all of it, from connecting to COMMIT."""
 
     names: tuple[str, ...]
     existing: int
     seconds: float
     snapshot_id: int | None
+
+    @property
+    def ms_per_fork(self) -> float:
+        """Forks of one transaction are copied together: each has an equal share of its time."""
+        return 1000 * self.seconds / len(self.names)
 
 
 def run_fork_provision(context: JobContext, params: ForkProvisionParams) -> dict[str, Any]:
@@ -39,6 +45,8 @@ def run_fork_provision(context: JobContext, params: ForkProvisionParams) -> dict
         context.progress(f"{len(plan.existing):,} of {len(names):,} fork(s) are there already")
     made: list[Made] = []
     if plan.missing:
+        with contextlib.suppress(AlreadyExistsError):  # somebody makes it right now: whoever comes to it looks again
+            check_forks(context.connection, params.parent, _data_paths(params, plan.missing))
         chunks = chunks_of(plan.missing, rows_per_fork(context.connection, parent.catalog_id))
         made = _make_all(context, params, parent, chunks)
     else:
@@ -56,8 +64,20 @@ def _make_all(
     for one in _run(context, params, parent, chunks):
         made.append(one)
         done = sum(len(each.names) + each.existing for each in made)
-        bar.reach(done, f"{done:,} of {wanted:,} fork(s), {bar.per_second(done):,.1f}/s")
+        bar.reach(done, f"{done:,} of {wanted:,} fork(s), {bar.per_second(done):,.1f}/s{_times(one)}")
     return made
+
+
+def _times(made: Made) -> str:
+    if not made.names:
+        return ""
+    names = made.names[0] if len(made.names) == 1 else f"{made.names[0]} to {made.names[-1]}"
+    return f"; {names} in {1000 * made.seconds:,.0f} ms, {made.ms_per_fork:,.1f} ms each"
+
+
+def _data_paths(params: ForkProvisionParams, names: Sequence[str]) -> dict[str, str | None]:
+    template = params.data_path_template
+    return {name: template and template.replace("{name}", name) for name in names}
 
 
 def _run(
@@ -93,11 +113,10 @@ def make_forks(dsn: str, run_id: str, params: ForkProvisionParams, parent_id: in
         plan = plan_provision(chunk, taken, parent_id, run_id, if_not_exists=params.if_not_exists)
         if not plan.missing:
             return Made((), len(plan.existing), 0.0, None)
-        template = params.data_path_template
         forks = fork_catalogs(
             connection,
             params.parent,
-            {name: template and template.replace("{name}", name) for name in plan.missing},
+            _data_paths(params, plan.missing),
             as_of=params.as_of,
             expires_after=_expires_after(params),
             author=params.job,
@@ -113,12 +132,16 @@ def _expires_after(params: ForkProvisionParams) -> datetime.timedelta | None:
 
 
 def _result(existing: int, made: Sequence[Made]) -> dict[str, Any]:
-    per_fork = [1000 * one.seconds / len(one.names) for one in made for _ in one.names]
+    per_fork = sorted(one.ms_per_fork for one in made for _ in one.names)
+    transactions = [1000 * one.seconds for one in made if one.names]
     snapshots = [one.snapshot_id for one in made if one.snapshot_id is not None]
     return {
         "forks_created": len(per_fork),
         "forks_existing": existing + sum(one.existing for one in made),
         "ms_per_fork_p50": round(statistics.median(per_fork), 1) if per_fork else None,
-        "ms_per_fork_max": round(max(per_fork), 1) if per_fork else None,
+        "ms_per_fork_p95": round(per_fork[-1 - len(per_fork) // 20], 1) if per_fork else None,
+        "ms_per_fork_max": round(per_fork[-1], 1) if per_fork else None,
+        "transactions": len(transactions),
+        "ms_per_transaction_max": round(max(transactions), 1) if transactions else None,
         "snapshot_id": max(snapshots, default=None),
     }

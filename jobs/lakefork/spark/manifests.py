@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from lakefork.catalog.connection import Connection
-from lakefork.catalog.flushes import Table, find_definitions
+from lakefork.catalog.flushes import Table, find_definitions, note_clean
 from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
 from lakefork.queries import load
 from lakefork.spark.job import JobContext
@@ -48,6 +48,7 @@ def write_pending(context: JobContext, tables: Sequence[Table]) -> tuple[int, li
     count = sum(len(one.users) for one in pending)
     if not count:
         return 0, []
+    note_clean(context.connection, sorted({(one.catalog_id, one.table_id) for one in pending}))
     started = time.monotonic()
     dsn, storage = context.dsn, context.storage
     if count < MANIFESTS_FOR_SPARK:

@@ -32,14 +32,15 @@ class Lookup:
         self._definitions: OrderedDict[tuple[int, str, int, int], TableDefinition] = OrderedDict()
         self._lock = threading.Lock()
 
-    def catalog_id(self, connection: ArrowConnection, session: Session) -> int:
-        """The session's catalog, in which its user must not have been deleted."""
+    def catalog_id(self, connection: ArrowConnection, session: Session, at: str | None = None) -> int:
+        """The session's catalog, in which its user must not have been deleted; at: when, for lakefork.catalog_at."""
         name = postgres_text(session.catalog)
+        live = f"public.ducklake_catalog c WHERE c.catalog_name = {name} AND c.end_snapshot IS NULL"
         user = postgres_text(session.user)
         found = connection.query(
             "SELECT c.catalog_id, EXISTS (SELECT FROM lakefork.app_user u WHERE u.catalog_id = c.catalog_id "
             f"AND u.user_id = {user} AND u.deleted_at IS NOT NULL) AS deleted "
-            f"FROM public.ducklake_catalog c WHERE c.catalog_name = {name} AND c.end_snapshot IS NULL"
+            f"FROM {live if at is None else f'lakefork.catalog_at({name}, {at}) c'}"
         ).to_pylist()
         if not found:
             raise NotFoundError(f"there is no catalog {session.catalog!r}; `lakefork status` lists them")
@@ -55,7 +56,7 @@ class Lookup:
     def find_all(
         self, connection: ArrowConnection, session: Session, names: Sequence[TableName], snapshot: int | None = None
     ) -> list[FoundTable]:
-        catalog_id = self.catalog_id(connection, session)
+        catalog_id = self.catalog_id(connection, session, None if snapshot is None else f"{snapshot}, NULL")
         namespaces = postgres_array([namespace_of(name, session) for name in names], TEXT)
         tables = postgres_array([name.table for name in names], TEXT)
         at = "NULL" if snapshot is None else str(snapshot)

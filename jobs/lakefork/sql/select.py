@@ -175,11 +175,9 @@ class Reader:
             raise InvalidInputError("AT needs one snapshot or one time")
         value = found[0]
         wanted = f"{value}, NULL" if unit == "version" else f"NULL, {quoted(value)}::timestamptz"
-        snapshot = self._connection.query(f"SELECT lakefork.snapshot_at({self._catalog_id()}, {wanted}) AS snapshot")
+        catalog_id = self._lookup.catalog_id(self._connection, self._session, wanted)
+        snapshot = self._connection.query(f"SELECT lakefork.snapshot_at({catalog_id}, {wanted}) AS snapshot")
         return int(snapshot["snapshot"][0].as_py())
-
-    def _catalog_id(self) -> int:
-        return self._lookup.catalog_id(self._connection, self._session)
 
     def _require_one_namespace(self, uses: list[Use]) -> None:
         namespaces = {fold(namespace_of(table_name(use.node), self._session)) for use in uses}
