@@ -13,7 +13,9 @@ from lakefork.catalog.flushes import (
     Table,
     find_due,
     flushed_before,
+    paused_flushes,
     table_lease,
+    tables_with_leftovers,
     tables_with_pending_manifests,
 )
 from lakefork.errors import JobFailedError, LakeforkError, StorageError
@@ -35,8 +37,8 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     totals = Totals()
     asked_at = None if params.user_id is not None else _now(context)
     due = _due(context, params, totals)
-    pending = tables_with_pending_manifests(context.connection)
-    leased = _lease(context, due, pending)
+    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection)
+    leased = _lease(context, due, left)
     due = [one for one in due if one.table in leased]
     discard_leftovers(context, sorted(leased))
     if due:
@@ -73,12 +75,20 @@ def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
         user_id=params.user_id, force=params.force, default_rows=policy.default_rows,
         default_seconds=policy.default_interval_seconds,
     )  # fmt: skip
+    if not params.force:
+        _say_what_is_paused(context, {one.table for one in found})
     return [one for one in found if one.table not in done]
 
 
-def _lease(context: JobContext, due: Sequence[Due], pending: set[Table]) -> set[Table]:
-    """The tables that nobody else works on; they are ours until the run ends."""
-    names = {table_lease(*table): table for table in {one.table for one in due} | pending}
+def _say_what_is_paused(context: JobContext, due: set[Table]) -> None:
+    for paused in paused_flushes(context.connection):
+        if paused.table not in due:
+            context.progress(str(paused))
+
+
+def _lease(context: JobContext, due: Sequence[Due], left: set[Table]) -> set[Table]:
+    """The tables that nobody else works on; they are ours until the run ends. left: where earlier ones left work."""
+    names = {table_lease(*table): table for table in {one.table for one in due} | left}
     taken = context.leases.take_free(context.connection, names)
     for one in {one.table: one for one in due if one.lease not in taken}.values():
         context.progress(f"{one} is being worked on by another run: left to it")

@@ -11,11 +11,10 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.flushes import (
     Publication,
+    StagedPath,
     Table,
-    forget_staged,
+    paused_flushes,
     publish,
-    require_leases,
-    table_lease,
 )
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.errors import NotFoundError
@@ -25,9 +24,8 @@ from lakefork.spark.flush_plan import Work
 from lakefork.spark.flush_task import StagedFile, TableToFlush, TaskReport
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifests import write_pending
+from lakefork.spark.quarantine import move_to_quarantine, quarantine_of
 from lakefork.spark.staging import remove_staged, remove_what_did_not_count
-from lakefork.storage import move_file
-from lakefork.storage.paths import path_part
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,6 @@ class Staged:
     problem: str | None = None
 
 
-def _line(error: BaseException) -> str:
-    return str(error).splitlines()[0]
-
-
 def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], audit: Audit, totals: Totals) -> None:
     """Table by table; one that fails its audit, cannot be written or was dropped does not keep the others."""
     staged = _by_table(work, reports)
@@ -103,9 +97,13 @@ def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], 
         if verdict.success:
             _publish(context, work, place, one, totals)
         else:
-            where = _quarantine(context, work.tables[place], one.files)
-            totals.failed.append(f"{_name(work.tables[place])} was not published: {verdict.summary}; {where}")
+            totals.failed.append(_refuse(context, work.tables[place], one.files, verdict))
     remove_what_did_not_count(context, [_key(table) for table in work.tables])
+
+
+def _refuse(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> str:
+    where = move_to_quarantine(context, table.definition, files)
+    return f"{_name(table)} was not published: {verdict.summary}; {_next_try(context, table)}; {where}"
 
 
 def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
@@ -128,7 +126,7 @@ def _publish(context: JobContext, work: Work, place: int, staged: Staged, totals
             lambda: publish(context.connection, context.run.job_id, context.run.run_id, work.read, publication)
         )
     except NotFoundError:
-        remove_staged(context, [_key(table)], publication.paths)
+        remove_staged(context, [StagedPath(path, *_key(table), context.run.job_id) for path in publication.paths])
         context.progress(f"{_name(table)} was dropped meanwhile: its {len(files)} staged file(s) were removed")
         return
     totals.add(publication.counts, snapshot_id)
@@ -172,33 +170,20 @@ def _publication(
 
 
 def _record_audit(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> None:
-    context.connection.execute(
-        load("lakefork.catalog")["record_audit"],
-        {
-            "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": table.definition.catalog_id,
-            "table_id": table.definition.table_id, "success": verdict.success, "files": len(files),
-            "results": Jsonb(verdict.results),
-            "quarantine": None if verdict.success else _quarantine_of(context, table),
-        },
-    )  # fmt: skip
+    found = {
+        "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": table.definition.catalog_id,
+        "table_id": table.definition.table_id, "success": verdict.success, "files": len(files),
+        "results": Jsonb(verdict.results),
+        "quarantine": None if verdict.success else quarantine_of(context, table.definition),
+    }  # fmt: skip
+    sql = load("lakefork.catalog")["record_audit"]
+    context.surely("recording the audit", lambda: context.connection.execute(sql, found))
 
 
-def _quarantine_of(context: JobContext, table: TableToFlush) -> str:
-    return f"{table.definition.path}/.quarantine/{path_part(context.run.job_id)}"
-
-
-def _quarantine(context: JobContext, table: TableToFlush, files: Sequence[StagedFile]) -> str:
-    """Keeps what failed its audit, out of the way of readers; says where."""
-    where = _quarantine_of(context, table)
-    try:
-        with context.connection.transaction():
-            require_leases(context.connection, context.run.job_id, [table_lease(*_key(table))])
-            for file in files:
-                move_file(file.path, f"{where}/{below_table(table.definition, file.path)}", context.storage)
-            forget_staged(context.connection, [file.path for file in files])
-    except OSError as error:
-        return f"its staged files cannot be moved to {where}: {_line(error)}"
-    return f"its {len(files)} staged file(s) are in {where}"
+def _next_try(context: JobContext, table: TableToFlush) -> str:
+    """When a table whose audit failed just now is tried again."""
+    found = [one for one in paused_flushes(context.connection) if one.table == _key(table)]
+    return f"it is tried again {found[0].next_try}" if found else "it was dropped meanwhile"
 
 
 def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Totals) -> None:
