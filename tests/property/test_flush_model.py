@@ -78,6 +78,17 @@ class FlushMachine(SqlMachine):
                 for key, row in rows.live().items()
             }
             assert found == expected, table
+            by_duckdb = {
+                (row.pop("_user_id") if per_user else None, row["id"]): row
+                for row in self.flush_lake.newest_by_field_ids(table)
+            }
+            every_column = {
+                (user, key): row
+                for (owner, user), rows in self.model.items()
+                if owner == table
+                for key, row in rows.live().items()
+            }
+            assert by_duckdb == every_column, table
         known = self.flush_lake.sql(
             "SELECT path FROM lakefork.file_reference WHERE catalog_id = %s", self.lake.catalog.catalog_id
         )

@@ -152,6 +152,14 @@ SELECT DISTINCT w.catalog_id, w.table_id, w.hot_snapshot
 FROM lakefork.watermark w JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id) USING (catalog_id, table_id)
 WHERE NOT w.trimmed;
 
+-- idle_untrimmed: tables with rows that were published a while ago and not trimmed since; rows of another Postgres need adopt_hot_rows first
+SELECT DISTINCT o.catalog_id, o.table_id FROM (
+    SELECT w.catalog_id, w.table_id FROM lakefork.watermark w
+    JOIN public.ducklake_catalog c ON c.catalog_id = w.catalog_id AND c.end_snapshot IS NULL
+    JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+    WHERE NOT w.trimmed AND w.published_at < now() - interval '1 hour' AND w.cluster_id = (SELECT lakefork.cluster_id())
+    ORDER BY w.published_at LIMIT 10000) o;
+
 -- pending_manifests: directories whose manifest does not show the last publish
 SELECT p.catalog_id, p.table_id, p.user_id, p.directory, p.run_id FROM lakefork.manifest_pending p
 JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id) USING (catalog_id, table_id)

@@ -28,7 +28,7 @@ from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport,
 from lakefork.spark.job import JobContext
 from lakefork.spark.staging import discard_leftovers
 from lakefork.spark.tasks import attempt, good
-from lakefork.spark.trim import trim_tables
+from lakefork.spark.trim import trim_idle_tables, trim_tables
 
 PROGRESS_SECONDS = 2.0
 
@@ -44,6 +44,7 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     if due:
         _flush(context, due, audit, totals, asked_at)
     bring_manifests_up(context, sorted(leased), totals)
+    trim_idle_tables(context)
     if totals.failed:
         raise JobFailedError("; ".join(totals.failed + totals.unwritten), totals.as_result())
     if totals.unwritten:
@@ -147,12 +148,12 @@ def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
     destination = Destination(context.run.job_id, context.storage, settings.file_mb * MB, settings.bloom_filter_fpp)
     environment = TaskEnvironment(context.dsn, work.read.name, settings.slice_mb * MB, destination)
     tables = spark.broadcast(work.tables)
-    done = [spark.accumulator(0) for _ in range(3)]
+    done = [spark.accumulator(0) for _ in range(4)]
 
     def flush(task: FlushTask) -> TaskReport | LakeforkError:
         report = _attempt(environment, tables.value, task)
         if isinstance(report, TaskReport):
-            for counter, amount in zip(done, _amounts([report]), strict=True):
+            for counter, amount in zip(done, _amounts(task, report), strict=True):
                 counter.add(amount)
         return report
 
@@ -167,28 +168,25 @@ def _attempt(
     return attempt(lambda: run_task(environment, tables, task))
 
 
-def _amounts(reports: Sequence[TaskReport]) -> tuple[int, int, int]:
-    """Versions read, rows and files written."""
-    files = [file for report in reports for file in report.files]
-    return (
-        sum(sum(report.read.values()) for report in reports),
-        sum(file.facts.record_count for file in files),
-        len(files),
-    )
+def _amounts(task: FlushTask, report: TaskReport) -> tuple[int, int, int, int]:
+    """Users done, versions read, rows and files written."""
+    users = {(one.table, user) for one in task.slices for user in one.users or ()}
+    rows = sum(file.facts.record_count for file in report.files)
+    return len(users), sum(report.read.values()), rows, len(report.files)
 
 
 @contextlib.contextmanager
 def _live_line(context: JobContext, work: Work, done: Sequence[Any]) -> Iterator[None]:
-    """Every few seconds, what was done so far."""
+    """Every few seconds, what was done so far; Spark's workers tell it when a task ends, and not before."""
     bar = context.bar(work.versions)
     over = threading.Event()
 
     def say() -> None:
-        read, rows, files = (counter.value for counter in done)
+        users, read, rows, files = (counter.value for counter in done)
         bar.reach(
             read,
-            f"{read:,} of {work.versions:,} versions read, {rows:,} rows in {files:,} file(s) written, "
-            f"{bar.per_second(read):,.0f} versions/s",
+            f"{len(work.tables):,} table(s), {users:,} of {work.users:,} user(s): {read:,} of {work.versions:,} "
+            f"versions read ({bar.per_second(read):,.0f} rows/s), {rows:,} rows in {files:,} file(s) written",
         )
 
     def keep_saying() -> None:

@@ -37,13 +37,21 @@ class Verdict:
     results: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Lost:
+    """versions: wait and were not read; rows: were kept of what was read, and are in no file (or in two)."""
+
+    versions: int
+    rows: int
+
+
 class Audit(Protocol):
     """Looks at what was staged; quality/ has it."""
 
     def judge(
-        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], missing: Sequence[int]
+        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], lost: Sequence[Lost]
     ) -> list[Verdict]:
-        """missing: how many versions of each table wait and were not read."""
+        """lost: what did not get from the hot rows of each table to its files."""
 
 
 @dataclass
@@ -74,18 +82,21 @@ class Staged:
 
     files: list[StagedFile] = field(default_factory=list)
     read: int = 0
+    kept: int = 0
     problem: str | None = None
+
+    def lost(self, shares: Sequence[Share]) -> Lost:
+        waiting = sum(share.versions for share in shares)
+        written = sum(file.facts.record_count for file in self.files)
+        return Lost(max(0, waiting - self.read), abs(self.kept - written))
 
 
 def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], audit: Audit, totals: Totals) -> None:
     """Table by table; one that fails its audit, cannot be written or was dropped does not keep the others."""
     staged = _by_table(work, reports)
     started = time.monotonic()
-    missing = [
-        max(0, sum(share.versions for share in shares) - one.read)
-        for shares, one in zip(work.shares, staged, strict=True)
-    ]
-    verdicts = audit.judge(work.tables, [one.files for one in staged], missing)
+    lost = [one.lost(shares) for shares, one in zip(work.shares, staged, strict=True)]
+    verdicts = audit.judge(work.tables, [one.files for one in staged], lost)
     files = sum(len(one.files) for one in staged)
     context.progress(f"{files:,} file(s) audited in {time.monotonic() - started:.1f} s")
     for place, (one, verdict) in enumerate(zip(staged, verdicts, strict=True)):
@@ -113,6 +124,8 @@ def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
             staged[file.table].files.append(file)
         for place, versions in report.read.items():
             staged[place].read += versions
+        for place, rows in report.kept.items():
+            staged[place].kept += rows
         for place, problem in report.failed.items():
             staged[place].problem = problem
     return staged
