@@ -13,7 +13,8 @@ overlap: each table is flushed by one of them at a time.
 
 **When it fails:** nothing of the table that failed was published, and no row is lost: they are hot, and the next run
 takes them up again. *Was not published*: the audit found something; the message names the expectation and the number of
-rows, and the files are in `.quarantine` below the table. *Cannot be written*: look at the storage; the next
+rows, and the files are in `.quarantine` below the table. It is tried again after a pause that doubles with each
+failure, or at once by `FLUSH TABLE`. *Cannot be written*: look at the storage; the next
 run goes on.
 """
 

@@ -521,6 +521,7 @@ CREATE TABLE lakefork.watermark (
     PRIMARY KEY (catalog_id, table_id, hot_snapshot, user_id)
 );
 CREATE INDEX watermark_untrimmed ON lakefork.watermark (catalog_id, table_id) WHERE NOT trimmed;
+CREATE INDEX watermark_untrimmed_time ON lakefork.watermark (published_at) WHERE NOT trimmed;
 
 -- The next number of a batch in a directory. Outlives tables and catalogs: a number is never used twice.
 CREATE TABLE lakefork.batch_number (
@@ -626,6 +627,7 @@ CREATE TABLE lakefork.flush_audit (
 );
 CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, audited_at);
 CREATE INDEX flush_audit_time ON lakefork.flush_audit (audited_at);
+CREATE INDEX flush_audit_failed ON lakefork.flush_audit (audited_at) WHERE NOT success;
 
 -- What a run of retention_gc or file_cleanup decided to do.
 CREATE TABLE lakefork.plan (

@@ -53,7 +53,26 @@ BEGIN
     RETURN folded;
 END $$;
 
+-- Tables that are left alone for a while because their audits fail: 5 minutes after the first failure, twice as long after each further one, at
+-- most 6 hours. One that has passed since is not among them.
+CREATE FUNCTION lakefork.paused_flushes()
+RETURNS TABLE (catalog_id bigint, table_id bigint, failures bigint, failed_at timestamptz, paused_until timestamptz)
+LANGUAGE sql STABLE ROWS 10 AS $$
+    SELECT f.catalog_id, f.table_id, n.failures, f.failed_at, f.failed_at + n.pause
+    FROM (SELECT a.catalog_id, a.table_id, max(a.audited_at) AS failed_at FROM lakefork.flush_audit a
+          WHERE NOT a.success AND a.audited_at > statement_timestamp() - interval '6 hours' GROUP BY a.catalog_id, a.table_id) f
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS failures, least(interval '5 minutes' * 2 ^ (least(count(*), 10) - 1), interval '6 hours') AS pause
+        FROM lakefork.flush_audit a
+        WHERE a.catalog_id = f.catalog_id AND a.table_id = f.table_id AND NOT a.success
+          AND a.audited_at > coalesce((SELECT max(g.audited_at) FROM lakefork.flush_audit g
+                                       WHERE g.catalog_id = f.catalog_id AND g.table_id = f.table_id AND g.success), '-infinity')
+    ) n
+    WHERE n.failures > 0 AND f.failed_at + n.pause > statement_timestamp()
+$$;
+
 -- Whose rows of which tables are to be flushed now, and why. Looks only at tables with waiting rows, and by index at those that are due.
+-- A table whose audits fail is left alone for a while, unless it is forced, or somebody asked for it after the last failure.
 CREATE FUNCTION lakefork.due_flushes(
     p_catalog text, p_namespace text, p_table text, p_user text, p_force boolean, p_default_rows bigint, p_default_seconds bigint
 )
@@ -64,9 +83,12 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lakefork.fold_counts(p_default_rows);
     DELETE FROM lakefork.flush_request r   -- of tables without waiting rows, or without a table
-    WHERE NOT EXISTS (SELECT FROM lakefork.hot_count c WHERE c.catalog_id = r.catalog_id AND c.table_id = r.table_id);
+    WHERE NOT EXISTS (SELECT FROM lakefork.hot_count c WHERE c.catalog_id = r.catalog_id AND c.table_id = r.table_id)
+      AND NOT EXISTS (SELECT FROM lakefork.hot_delta d WHERE d.catalog_id = r.catalog_id AND d.table_id = r.table_id);
     RETURN QUERY
-    WITH RECURSIVE waiting AS (
+    WITH RECURSIVE paused AS MATERIALIZED (
+        SELECT * FROM lakefork.paused_flushes()
+    ), waiting AS (
         (SELECT c.catalog_id, c.table_id FROM lakefork.hot_count c ORDER BY c.catalog_id, c.table_id LIMIT 1)
         UNION ALL
         SELECT n.catalog_id, n.table_id FROM waiting w CROSS JOIN LATERAL (
@@ -81,7 +103,9 @@ BEGIN
     JOIN public.ducklake_schema s ON s.catalog_id = w.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
          AND (p_namespace IS NULL OR lower(s.schema_name COLLATE "C") = lower(p_namespace COLLATE "C"))
     CROSS JOIN LATERAL lakefork.flush_policy(w.catalog_id, w.table_id, p_default_rows, p_default_seconds) p
+    LEFT JOIN paused z ON z.catalog_id = w.catalog_id AND z.table_id = w.table_id
     LEFT JOIN lakefork.flush_request r ON r.catalog_id = w.catalog_id AND r.table_id = w.table_id
+         AND (z.failed_at IS NULL OR r.requested_at > z.failed_at)
     CROSS JOIN LATERAL (
         SELECT c.user_id, c.versions, c.oldest_at, CASE WHEN p_force THEN 'forced' ELSE 'requested' END AS reason
         FROM lakefork.hot_count c
@@ -96,7 +120,7 @@ BEGIN
           AND c.oldest_at <= statement_timestamp() - make_interval(secs => p.max_seconds)
           AND (p.max_versions IS NULL OR c.versions < p.max_versions)
     ) d
-    WHERE p_user IS NULL OR d.user_id = p_user
+    WHERE (p_user IS NULL OR d.user_id = p_user) AND (p_force OR z.table_id IS NULL OR r.table_id IS NOT NULL)
     ORDER BY w.catalog_id, w.table_id, d.user_id COLLATE "C";
 END $$;
 

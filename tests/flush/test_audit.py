@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 
 from flush_lake import Filled, FlushLake
 from lakefork.errors import JobFailedError
+from lakefork.settings import FlushSettings
 from lakefork.spark import flush
 from lakefork.spark.flush import _attempt as real_attempt
 
@@ -56,10 +57,11 @@ def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
     filled.flush_lake.flush()
     ((results,),) = filled.flush_lake.sql("SELECT results FROM system.flush_audits WHERE table_name = 'mine'")
     assert results.pop(0)["about"].startswith("all versions that wait were read (")
+    assert results.pop(0)["about"] == "the rows that were kept are in the files, each once"
     assert [(one["about"], one["success"]) for one in results] == [
         ("the file holds the rows that were kept", True),
         ("the columns have the types of the definition", True),
-        ("a key occurs once in a file", True),
+        ("a key occurs once among the rows that were read at once", True),
         ("versions of a key have increasing _seq", True),
         ("column _seq is not NULL", True),
         ("column id is not NULL", True),
@@ -83,6 +85,58 @@ def test_versions_that_wait_and_were_not_read_are_noticed(filled: Filled, monkey
     assert filled.flush_lake.paths("app.mine") == filled.flush_lake.paths("app.ours") == []
     filled.flush_lake.flush()
     assert filled.rows() == filled.in_files()
+
+
+def losing_a_row(environment: Any, tables: Any, task: Any) -> Any:
+    """Where rows are divided among files, the last of each user is left out."""
+    from lakefork.spark import batch_files
+
+    real = batch_files._parts
+    batch_files._parts = lambda rows, size: real(rows.slice(0, rows.num_rows - 1), size)
+    try:
+        return real_attempt(environment, tables, task)
+    finally:
+        batch_files._parts = real
+
+
+def test_rows_that_were_read_and_not_written_are_noticed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(flush, "_attempt", losing_a_row)
+        with pytest.raises(JobFailedError, match=r"the rows that were kept are in the files, each once: 2 row\(s\)"):
+            filled.flush_lake.flush(table="mine")
+    assert filled.flush_lake.paths("app.mine") == []
+
+
+def test_a_failed_audit_waits_before_it_is_tried_again_and_keeps_the_newest_files_only(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush_lake = filled.flush_lake
+    expected = filled.rows()
+    quarantine = Path(flush_lake.lake.catalog.data_path) / "app" / "mine" / ".quarantine"
+    hurried = flush_lake.settings.model_copy(update={"flush": FlushSettings(default_rows=1)})
+    with monkeypatch.context() as patched:
+        patched.setattr(flush, "_attempt", with_bad_metrics)
+        with pytest.raises(
+            JobFailedError, match=r"again not before .* UTC, or at once by FLUSH TABLE app\.mine; its 2"
+        ):
+            flush_lake.flush(run_id="first", settings=hurried, force=False)
+        assert flush_lake.flush(settings=hurried, force=False)["tables"] == 0
+        (said,) = [line for line in flush_lake.lines if "main.app.mine" in line]
+        assert said.startswith("main.app.mine failed its audit 1 time(s) in a row: it is tried again not before ")
+        flush_lake.lake.run("FLUSH TABLE app.mine")
+        with pytest.raises(JobFailedError):
+            flush_lake.flush(run_id="second", settings=hurried, force=False)
+    assert any("2 file(s) that an earlier audit refused were removed from" in line for line in flush_lake.lines)
+    (kept,) = quarantine.iterdir()
+    assert "second" in kept.name
+    found = sorted(str(path.relative_to(kept)) for path in kept.rglob("*.parquet"))
+    assert found == ["user_ada/batch-1.parquet", "user_bob/batch-1.parquet"]
+    recorded = flush_lake.sql(
+        "SELECT run_id, quarantine FROM system.flush_audits WHERE NOT success ORDER BY audited_at"
+    )
+    assert recorded == [("first", None), ("second", str(kept))]
+    flush_lake.flush()
+    assert filled.rows() == filled.in_files() == expected
 
 
 def test_expectations_of_tables_with_types_that_spark_lacks(flush_lake: FlushLake) -> None:

@@ -116,6 +116,36 @@ def test_a_large_user_is_read_in_slices_and_becomes_files_with_disjoint_keys(sma
     )
 
 
+def test_a_large_user_is_split_into_files_of_the_target_size(flush_lake: FlushLake) -> None:
+    lake = flush_lake.lake
+    lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
+    lake.run("INSERT INTO app.t SELECT i, repeat(md5(i::text), 32) FROM range(0, 3800) r(i)", user="large")
+    lake.run("INSERT INTO app.t VALUES (1, 'small')", user="small")
+    settings = flush_lake.settings.model_copy(update={"flush": FlushSettings(file_mb=1)})
+    result = flush_lake.flush(settings=settings)
+    assert (result["rows_out"], result["users"], result["files_written"]) == (3801, 2, 5), "just under 4 MB of rows"
+    paths = [path for path in flush_lake.paths("app.t") if "/user_large/" in path]
+    ranges = sorted(duckdb.sql(f"SELECT min(id), max(id), count(*) FROM '{path}'").fetchall()[0] for path in paths)
+    assert ranges == [(0, 949, 950), (950, 1899, 950), (1900, 2849, 950), (2850, 3799, 950)]
+    assert lake.rows("SELECT count(*), sum(id) FROM app.t", user="large") == [(3800, 7_218_100)]
+
+
+def test_slices_of_a_sampled_table_are_balanced(small_slices: FlushLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only some blocks are looked at; keys lie in no order."""
+    monkeypatch.setattr("lakefork.spark.flush_plan.ALL_ROWS", 100)
+    lake = small_slices.lake
+    lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
+    lake.run("INSERT INTO app.t SELECT i * 7919 % 10007, 'x' FROM range(0, 10007) r(i)")
+    settings = small_slices.settings.model_copy(update={"flush": FlushSettings(slice_rows=2502)})
+    assert small_slices.flush(settings=settings)["rows_out"] == 10_007
+    paths = small_slices.paths("app.t")
+    ranges = sorted(duckdb.sql(f"SELECT min(id), max(id), count(*) FROM '{path}'").fetchall()[0] for path in paths)
+    assert len(ranges) == 4
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+    assert all(2502 / 2 < count < 2502 * 2 for _, _, count in ranges), ranges
+    assert lake.rows("SELECT count(*), sum(id) FROM app.t") == [(10_007, 10_007 * 10_006 // 2)]
+
+
 @pytest.mark.parametrize("kind", ["USER", "SHARED"])
 def test_rows_far_wider_than_the_average_are_read_in_parts(flush_lake: FlushLake, kind: str) -> None:
     lake = flush_lake.lake

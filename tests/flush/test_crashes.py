@@ -13,10 +13,12 @@ import psycopg
 import pytest
 
 from flush_lake import Filled
+from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
-from lakefork.errors import SnapshotLostError
+from lakefork.errors import DatabaseError, SnapshotLostError
+from lakefork.hot.connections import ArrowConnection
 from lakefork.quality.audit import FlushAudit
-from lakefork.spark import flush, flush_publish, manifests, trim
+from lakefork.spark import flush, flush_publish, manifests, staging, trim
 
 
 class Crash(BaseException):
@@ -124,6 +126,68 @@ def test_a_connection_that_breaks_at_commit(filled: Filled, monkeypatch: pytest.
     assert (result["tables"], result["files_written"]) == (2, 3)
     filled.check_nothing_lost_or_left(expected)
     assert filled.flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]
+
+
+def test_a_driver_whose_connection_broke_while_tasks_worked_goes_on(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = filled.rows()
+    real = flush._run_tasks
+
+    def idle_for_too_long(context: Any, *arguments: Any) -> Any:
+        reports = real(context, *arguments)
+        with connect(filled.flush_lake.lake.dsn) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (context.connection.info.backend_pid,))
+        return reports
+
+    monkeypatch.setattr(flush, "_run_tasks", idle_for_too_long)
+    assert filled.flush_lake.flush()["tables"] == 2
+    assert any("the connection broke while renewing its leases" in line for line in filled.flush_lake.lines)
+    filled.check_nothing_lost_or_left(expected)
+
+
+def test_a_postgres_that_takes_no_connection_of_a_task_is_tried_again() -> None:
+    with pytest.raises(DatabaseError, match="cannot connect to Postgres: ") as caught:
+        ArrowConnection("postgresql://nobody@127.0.0.1:1/db", read_only=True, timeout_seconds=0, max_bytes=0)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("dropped", ["table", "catalog", "nothing"])
+def test_files_of_a_dead_run_go_whatever_became_of_their_table(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, dropped: str
+) -> None:
+    """Nothing is due any more: the rows were dropped, or the run that died was forced."""
+    flush_lake = filled.flush_lake
+    expected = filled.rows()
+    with monkeypatch.context() as patched:
+        before(flush, "publish_all")(patched)
+        with pytest.raises(Crash):
+            flush_lake.flush(run_id="dead")
+    assert len(flush_lake.files_on_disk()) == 3
+    if dropped == "table":
+        flush_lake.lake.run("DROP TABLE app.mine; DROP TABLE app.ours")
+    elif dropped == "catalog":
+        with connect(flush_lake.lake.dsn) as connection:
+            drop_catalog(connection, flush_lake.lake.catalog)
+    monkeypatch.setattr(staging, "FILES_AT_ONCE", 2)
+    transactions = []
+    real = staging.forget_staged
+
+    def forget(connection: Any, paths: Any) -> None:
+        transactions.append((connection.execute("SELECT pg_current_xact_id()").fetchone(), len(paths)))
+        real(connection, paths)
+
+    monkeypatch.setattr(staging, "forget_staged", forget)
+    assert flush_lake.flush(force=False)["tables"] == 0
+    (said,) = [line for line in flush_lake.lines if "discarded" in line]
+    assert said.startswith("3 file(s) that flush/dead/")
+    assert flush_lake.files_on_disk() == []
+    assert flush_lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+    assert [files for _, files in transactions] == [2, 1], "the lease can be renewed between"
+    assert len({str(transaction) for transaction, _ in transactions}) == 2
+    if dropped == "nothing":
+        assert flush_lake.flush()["tables"] == 2
+        filled.check_nothing_lost_or_left(expected)
 
 
 def test_a_lost_snapshot_ends_the_run_cleanly(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:

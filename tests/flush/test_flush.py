@@ -1,11 +1,12 @@
 """Flush end to end: SQL in, Parquet out, exact rows."""
 
+import re
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 
-from flush_lake import FlushLake
+from flush_lake import Filled, FlushLake
 
 
 def test_rows_of_users_become_batches_and_read_the_same(flush_lake: FlushLake) -> None:
@@ -57,3 +58,26 @@ def test_a_batch_is_sorted_typed_and_filtered(flush_lake: FlushLake) -> None:
     assert fields == [("id", 4), ("v", 5), ("_seq", 1), ("_deleted", 2)]
     probes = duckdb.sql(f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{path}', 'id', 77)").fetchall()
     assert probes == [(True,)]
+
+
+def test_the_log_says_how_far_it_is(filled: Filled) -> None:
+    filled.flush_lake.flush()
+    (last,) = [line for line in filled.flush_lake.lines if "100%" in line]
+    assert re.fullmatch(
+        r"\[#{20}\] 100% 2 table\(s\), 2 of 2 user\(s\): 26 of 26 versions read \([\d,]+ rows/s\), "
+        r"15 rows in 3 file\(s\) written",
+        last,
+    ), last
+
+
+def test_rows_of_a_table_that_is_not_written_to_any_more_leave_the_hot_store(filled: Filled) -> None:
+    flush_lake = filled.flush_lake
+    expected = filled.rows()
+    flush_lake.flush()
+    assert flush_lake.flush()["tables"] == 0 and flush_lake.hot_rows() == 26, "not yet"
+    flush_lake.sql("UPDATE lakefork.watermark SET published_at = published_at - interval '61 minutes' RETURNING 1")
+    flush_lake.lake.run("INSERT INTO app.ours VALUES (77, 'new')")
+    assert flush_lake.flush(force=False)["tables"] == 0
+    assert "26 hot rows of earlier flushes were trimmed" in flush_lake.lines
+    assert flush_lake.hot_rows() == 1, "what was not published stays"
+    assert filled.rows() == [*expected, ("", 77, "new")]

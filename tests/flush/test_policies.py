@@ -154,6 +154,54 @@ def test_a_request_for_a_table_without_rows_is_forgotten(tables: FlushLake) -> N
     assert due(tables) == []
 
 
+def test_a_request_for_rows_that_come_while_counts_are_folded_is_kept(tables: FlushLake) -> None:
+    tables.lake.run("FLUSH TABLE app.neither")
+    with connect(tables.lake.dsn) as connection:
+        connection.execute(
+            "ALTER FUNCTION lakefork.fold_counts(bigint) RENAME TO real_fold; "
+            "CREATE FUNCTION lakefork.fold_counts(bigint) RETURNS void LANGUAGE sql AS $$ SELECT lakefork.real_fold($1); "
+            "INSERT INTO lakefork.hot_delta SELECT catalog_id, table_id, '', 1, now() FROM ducklake_table "
+            "WHERE table_name = 'neither' $$"
+        )
+    assert due(tables) == [], "the row comes too late for this look"
+    assert due(tables) == [("neither", "", 1, "requested")]
+
+
+def fail_audit(tables: FlushLake, *, success: bool = False) -> None:
+    tables.sql(
+        "INSERT INTO lakefork.flush_audit SELECT gen_random_uuid()::text, 'run', catalog_id, table_id, clock_timestamp(), %s, 0, "
+        "'[]', NULL FROM ducklake_table WHERE table_name = 'by_rows' RETURNING 1",
+        success,
+    )
+
+
+def pause(tables: FlushLake) -> int:
+    """Minutes."""
+    found = tables.sql("SELECT extract(epoch FROM paused_until - failed_at)::int / 60 FROM lakefork.paused_flushes()")
+    return int(found[0][0]) if found else 0
+
+
+def test_a_table_whose_audits_fail_is_left_alone_for_longer_each_time(tables: FlushLake) -> None:
+    tables.lake.run("INSERT INTO app.by_rows VALUES (1), (2), (3)", user="ada")
+    tables.lake.run("INSERT INTO app.both VALUES (1), (2), (3)")
+    other = ("both", "", 3, "rows")
+    for minutes in (5, 10, 20, 40, 80, 160, 320, 360, 360):
+        fail_audit(tables)
+        assert pause(tables) == minutes
+        assert due(tables) == [other], "other tables are"
+    assert due(tables, force=True, table="by_rows") == [("by_rows", "ada", 3, "forced")]
+    tables.lake.run("FLUSH TABLE app.by_rows")
+    assert due(tables, table="by_rows") == [("by_rows", "ada", 3, "requested")]
+    fail_audit(tables)
+    assert due(tables) == [other], "a request is for one try"
+    tables.sql("UPDATE lakefork.flush_audit SET audited_at = audited_at - interval '361 minutes' RETURNING 1")
+    assert due(tables, table="by_rows") == [("by_rows", "ada", 3, "requested")]
+    fail_audit(tables, success=True)
+    assert pause(tables) == 0
+    fail_audit(tables)
+    assert pause(tables) == 5, "after a success it begins anew"
+
+
 def test_a_limit_that_is_reached_is_said_once(tables: FlushLake) -> None:
     with psycopg.connect(tables.lake.dsn, autocommit=True) as listening:
         listening.execute("LISTEN lakefork_flush")

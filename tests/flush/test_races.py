@@ -126,7 +126,7 @@ def test_a_task_that_spark_tries_again_leaves_one_file_not_two(filled: Filled, m
     )
 
 
-def full_disk(environment: Any, tables: Any, task: Any) -> Any:
+def full_at_rename(environment: Any, tables: Any, task: Any) -> Any:
     import errno
 
     import lakefork.storage
@@ -142,8 +142,26 @@ def full_disk(environment: Any, tables: Any, task: Any) -> Any:
         lakefork.storage.os.rename = real
 
 
+def full_at_write(environment: Any, tables: Any, task: Any) -> Any:
+    """What is written goes to a device that is always full."""
+    import os
+
+    import lakefork.storage
+
+    def open_full(handle: int, mode: str) -> Any:
+        os.close(handle)
+        return open("/dev/full", mode)  # noqa: PTH123
+
+    lakefork.storage.open = open_full  # type: ignore[attr-defined]
+    try:
+        return real_attempt(environment, tables, task)
+    finally:
+        del lakefork.storage.open  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("full_disk", [full_at_rename, full_at_write])
 def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, full_disk: Any
 ) -> None:
     expected = filled.rows()
     with monkeypatch.context() as patched:
@@ -153,6 +171,7 @@ def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
         ) as caught:
             filled.flush_lake.flush()
     assert caught.value.retryable
+    assert list(Path(filled.flush_lake.lake.catalog.data_path).rglob("*batch*")) == [], "no part is left"
     assert filled.rows() == expected
     filled.flush_lake.flush()
     filled.check_nothing_lost_or_left(expected)
@@ -268,6 +287,46 @@ def test_a_table_that_is_dropped_meanwhile_leaves_no_file(filled: Filled, monkey
     assert "main.app.mine was dropped meanwhile: its 2 staged file(s) were removed" in flush_lake.lines
     assert flush_lake.files_on_disk() == flush_lake.paths("app.ours")
     assert flush_lake.flush()["tables"] == 0
+
+
+def test_a_table_that_is_dropped_before_it_is_read_is_left_out(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush_lake = filled.flush_lake
+    real = flush.plan_flush
+
+    def dropped_before(*arguments: Any) -> Any:
+        flush_lake.lake.run("DROP TABLE app.mine")
+        return real(*arguments)
+
+    monkeypatch.setattr(flush, "plan_flush", dropped_before)
+    assert flush_lake.flush()["tables"] == 1
+    assert flush_lake.files_on_disk() == flush_lake.paths("app.ours")
+    assert len(flush_lake.newest_in_files("app.ours")) == 5
+
+
+def test_columns_that_are_dropped_and_widened_meanwhile_read_right(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush_lake = filled.flush_lake
+    lake = flush_lake.lake
+    lake.run("ALTER TABLE app.ours ADD COLUMN n INT DEFAULT 7; UPDATE app.ours SET n = 8 WHERE id = 1")
+
+    def alter() -> None:
+        lake.run(
+            "ALTER TABLE app.ours DROP COLUMN v; ALTER TABLE app.ours MODIFY COLUMN n BIGINT; "
+            "INSERT INTO app.ours VALUES (50, 9000000000)"
+        )
+
+    meanwhile(monkeypatch, alter)
+    flush_lake.flush()
+    monkeypatch.undo()
+    expected = [(0, 7), (1, 8), (2, 7), (3, 7), (4, 7), (50, 9_000_000_000)]
+    assert lake.rows("SELECT id, n FROM app.ours ORDER BY id") == expected
+    lake.run("UPDATE app.ours SET n = n + 1 WHERE id = 0")
+    flush_lake.flush()
+    expected[0] = (0, 8)
+    assert lake.rows("SELECT id, n FROM app.ours ORDER BY id") == expected
+    found = [(row["id"], row["n"]) for row in flush_lake.newest_by_field_ids("app.ours")]
+    assert sorted(found) == expected
 
 
 def test_a_table_that_is_altered_meanwhile_reads_right(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,17 @@ class FlushMachine(SqlMachine):
                 for key, row in rows.live().items()
             }
             assert found == expected, table
+            by_duckdb = {
+                (row.pop("_user_id") if per_user else None, row["id"]): row
+                for row in self.flush_lake.newest_by_field_ids(table)
+            }
+            every_column = {
+                (user, key): row
+                for (owner, user), rows in self.model.items()
+                if owner == table
+                for key, row in rows.live().items()
+            }
+            assert by_duckdb == every_column, table
         known = self.flush_lake.sql(
             "SELECT path FROM lakefork.file_reference WHERE catalog_id = %s", self.lake.catalog.catalog_id
         )
@@ -85,23 +96,25 @@ class FlushMachine(SqlMachine):
 
     @rule(crash=st.sampled_from(DEDUP_CRASHES), late=st.booleans())
     def dedup_really(self, crash: tuple[Any, str] | None, *, late: bool) -> None:
-        before = self.history()
+        before = self.history(self.last_snapshots())
         with pytest.MonkeyPatch.context() as patched:
             if crash:
                 _crash_in(patched, *crash, late=late)
             with contextlib.suppress(Crash):
                 self.flush_lake.dedup(catalog=self.lake.catalog.name)
-        after = self.history()
-        assert {snapshot: after[snapshot] for snapshot in before} == before, "retained snapshots read as before"
+        assert self.history(before) == before, "retained snapshots read as before"
 
-    def history(self) -> dict[int, list[tuple[Any, ...]]]:
-        """What the files of one table said at the last snapshots."""
+    def last_snapshots(self) -> list[int]:
         found = self.flush_lake.sql(
             "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE catalog_id = %s ORDER BY 1 DESC LIMIT 4",
             self.lake.catalog.catalog_id,
         )
+        return [snapshot for (snapshot,) in found]
+
+    def history(self, snapshots: Iterable[int]) -> dict[int, list[tuple[Any, ...]]]:
+        """What the files of one table said then."""
         rows = {}
-        for (snapshot,) in found:
+        for snapshot in snapshots:
             with contextlib.suppress(NotFoundError):
                 rows[snapshot] = self.lake.rows(f"SELECT * FROM app.own AT (VERSION => {snapshot}) ORDER BY ALL")
         return rows

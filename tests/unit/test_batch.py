@@ -38,6 +38,15 @@ def test_facts_are_those_of_the_written_file(tmp_path: Path) -> None:
     assert ids == [("id", 11), ("name", 12), ("score", 13), ("none", 14)]
 
 
+def test_a_file_with_other_types_than_defined_is_noticed(tmp_path: Path) -> None:
+    layout = BatchLayout(with_field_ids(pa.schema([("id", pa.int64())]), {"id": 11}))
+    other = BatchLayout(with_field_ids(pa.schema([("id", pa.int32())]), {"id": 11}))
+    object.__setattr__(layout, "parquet_schema", other.parquet_schema)
+    rows = pa.table({"id": pa.array([1], pa.int64())})
+    facts = write_batch(str(tmp_path / "batch-0.parquet"), rows, layout, StorageOptions())
+    assert not facts.as_defined
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -44,6 +44,46 @@ class Due:
 
 
 @dataclass(frozen=True)
+class Paused:
+    """A table that is left alone for a while because its audits fail."""
+
+    catalog_id: int
+    table_id: int
+    catalog_name: str
+    namespace: str
+    table_name: str
+    failures: int
+    paused_until: datetime.datetime
+
+    @property
+    def table(self) -> Table:
+        return self.catalog_id, self.table_id
+
+    @property
+    def next_try(self) -> str:
+        until = self.paused_until.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return f"not before {until} UTC, or at once by FLUSH TABLE {self.namespace}.{self.table_name}"
+
+    def __str__(self) -> str:
+        name = f"{self.catalog_name}.{self.namespace}.{self.table_name}"
+        return f"{name} failed its audit {self.failures:,} time(s) in a row: it is tried again {self.next_try}"
+
+
+@dataclass(frozen=True)
+class StagedPath:
+    """A file that a run staged and has not published."""
+
+    path: str
+    catalog_id: int
+    table_id: int
+    job_id: str
+
+    @property
+    def table(self) -> Table:
+        return self.catalog_id, self.table_id
+
+
+@dataclass(frozen=True)
 class FlushedBefore:
     """What an earlier attempt of the same run published."""
 
@@ -98,6 +138,16 @@ def find_due(
         },
     )  # fmt: skip
     return [Due(**row) for row in rows]
+
+
+def paused_flushes(connection: Connection) -> list[Paused]:
+    """Tables that are not due although their rows may be, because their audits fail."""
+    return [Paused(**row) for row in connection.execute(_SQL["paused_flushes"])]
+
+
+def tables_with_leftovers(connection: Connection) -> set[Table]:
+    """Tables of which dead runs of flush left files; some may be dropped."""
+    return {(row["catalog_id"], row["table_id"]) for row in connection.execute(_SQL["leftover_tables"])}
 
 
 def tables_with_pending_manifests(connection: Connection) -> set[Table]:
@@ -165,12 +215,13 @@ def reserve_batches(
     return [row["first_number"] for row in rows]
 
 
-def staged_files(connection: Connection, job: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Files of these tables that runs of a job staged and did not publish, with the run's job id."""
-    return connection.execute(
+def staged_files(connection: Connection, job: str, tables: Sequence[Table]) -> list[StagedPath]:
+    """Files of these tables that runs of a job staged and did not publish."""
+    rows = connection.execute(
         _SQL["staged_files"],
         {"job": job, "catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]},
-    ).fetchall()
+    )
+    return [StagedPath(**row) for row in rows]
 
 
 def require_leases(connection: Connection, job_id: str, names: Sequence[str]) -> None:

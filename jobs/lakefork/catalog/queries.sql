@@ -78,6 +78,19 @@ SELECT lakefork.require_lease(n, %(job_id)s) FROM unnest(%(names)s::text[]) n;
 -- due_flushes: whose rows of which tables are to be flushed now
 SELECT * FROM lakefork.due_flushes(%(catalog)s, %(namespace)s, %(table)s, %(user)s, %(force)s, %(default_rows)s, %(default_seconds)s);
 
+-- paused_flushes: tables that are left alone for a while because their audits fail
+SELECT p.catalog_id, p.table_id, k.catalog_name, s.schema_name AS namespace, t.table_name, p.failures, p.paused_until
+FROM lakefork.paused_flushes() p
+JOIN public.ducklake_catalog k ON k.catalog_id = p.catalog_id AND k.end_snapshot IS NULL
+JOIN public.ducklake_table t ON t.catalog_id = p.catalog_id AND t.table_id = p.table_id AND t.end_snapshot IS NULL
+JOIN public.ducklake_schema s ON s.catalog_id = p.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+ORDER BY p.catalog_id, p.table_id;
+
+-- leftover_tables: those of which runs of flush staged files that they did not publish, and that nobody works on; dropped ones too
+SELECT DISTINCT f.catalog_id, f.table_id FROM lakefork.staged_file f
+WHERE f.job_id LIKE 'flush/%%' AND NOT EXISTS (
+    SELECT FROM lakefork.lease l WHERE l.name = lakefork.table_lease(f.catalog_id, f.table_id) AND l.expires_at >= clock_timestamp());
+
 -- flushed_before: what a run has published already
 SELECT l.catalog_id, l.table_id, l.counts, k.snapshot_id
 FROM lakefork.flush_log l LEFT JOIN lakefork.commit_key k USING (commit_key)
@@ -138,6 +151,14 @@ FROM lakefork.trim_hot(%(job_id)s, %(hot)s::regclass, %(catalog_id)s, %(table_id
 SELECT DISTINCT w.catalog_id, w.table_id, w.hot_snapshot
 FROM lakefork.watermark w JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, table_id) USING (catalog_id, table_id)
 WHERE NOT w.trimmed;
+
+-- idle_untrimmed: tables with rows that were published a while ago and not trimmed since; rows of another Postgres need adopt_hot_rows first
+SELECT DISTINCT o.catalog_id, o.table_id FROM (
+    SELECT w.catalog_id, w.table_id FROM lakefork.watermark w
+    JOIN public.ducklake_catalog c ON c.catalog_id = w.catalog_id AND c.end_snapshot IS NULL
+    JOIN public.ducklake_table t ON t.catalog_id = w.catalog_id AND t.table_id = w.table_id AND t.end_snapshot IS NULL
+    WHERE NOT w.trimmed AND w.published_at < now() - interval '1 hour' AND w.cluster_id = (SELECT lakefork.cluster_id())
+    ORDER BY w.published_at LIMIT 10000) o;
 
 -- pending_manifests: directories whose manifest does not show the last publish
 SELECT p.catalog_id, p.table_id, p.user_id, p.directory, p.run_id FROM lakefork.manifest_pending p
@@ -235,9 +256,18 @@ WITH evicted AS (
 )
 SELECT reason, count(*) AS entries FROM evicted GROUP BY reason ORDER BY reason;
 
--- record_audit: what the audit of a table's staged files found
+-- record_audit: what the audit of a table's staged files found; to say it again changes nothing
 INSERT INTO lakefork.flush_audit (job_id, run_id, catalog_id, table_id, audited_at, success, files, results, quarantine)
-VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s);
+VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(), %(success)s, %(files)s, %(results)s, %(quarantine)s)
+ON CONFLICT (job_id, catalog_id, table_id) DO NOTHING;
+
+-- older_quarantines: what earlier audits of a table refused and is still kept
+SELECT DISTINCT quarantine FROM lakefork.flush_audit
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND job_id <> %(job_id)s AND quarantine IS NOT NULL ORDER BY quarantine;
+
+-- forget_quarantine: it is kept no longer
+UPDATE lakefork.flush_audit SET quarantine = NULL
+WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND quarantine = %(quarantine)s;
 
 -- catalog_at: the catalog that is, or was then, called so
 SELECT catalog_id FROM lakefork.catalog_at(%(name)s, %(id)s::numeric, %(time)s::timestamptz);

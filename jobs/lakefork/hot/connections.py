@@ -21,11 +21,11 @@ from psycopg.conninfo import make_conninfo
 from lakefork.errors import (
     BY_SQLSTATE,
     ConflictError,
+    DatabaseError,
     DefinitionChangedError,
     InvalidInputError,
     LakeforkError,
     LimitError,
-    SetupError,
     SnapshotLostError,
 )
 from lakefork.predicates import quoted
@@ -59,7 +59,8 @@ class ArrowConnection:
             )
             self._connection = AdbcConnection(self._database)
         except AdbcError as error:
-            raise SetupError(f"cannot connect to Postgres: {_said(error)}") from None
+            # Whoever comes here has connected with this DSN before: what is wrong lies in Postgres, and passes.
+            raise DatabaseError(f"cannot connect to Postgres: {_said(error)}") from None
         self._connection.set_autocommit(False)
         self.is_broken = False
         self._max_bytes = max_bytes

@@ -68,7 +68,7 @@ def flush_schedule() -> AssetOrTimeSchedule:
 def is_flush_due(params: dict[str, Any]) -> bool:
     """One query; Spark is started only if it finds something."""
     from lakefork.catalog.connection import connect
-    from lakefork.catalog.flushes import find_due, tables_with_pending_manifests
+    from lakefork.catalog.flushes import find_due, paused_flushes, tables_with_leftovers, tables_with_pending_manifests
 
     policy = load_settings().flush
     with connect(catalog_dsn()) as connection:
@@ -81,4 +81,6 @@ def is_flush_due(params: dict[str, Any]) -> bool:
             print(f"due ({reason}): {len(found):,} user(s) of {len(tables):,} table(s), {versions:,} versions")  # noqa: T201
         if not due:
             print("nothing is due")  # noqa: T201 - the task log is made of these
-        return bool(due or tables_with_pending_manifests(connection))
+        for paused in paused_flushes(connection):
+            print(paused)  # noqa: T201
+        return bool(due or tables_with_pending_manifests(connection) or tables_with_leftovers(connection))

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lakefork.errors import InvalidInputError
 from lakefork.quality.lean_import import import_lean
-from lakefork.quality.suites import DIRECTORY, MISSING, Rule, built_in_rules, user_expectations
-from lakefork.spark.flush_publish import Verdict
+from lakefork.quality.suites import DIRECTORY, MISSING, UNWRITTEN, Rule, built_in_rules, user_expectations
+from lakefork.spark.flush_publish import Lost, Verdict
 from lakefork.spark.flush_task import StagedFile, TableToFlush
 from lakefork.storage import StorageOptions, open_path
 from lakefork.tables import DELETED
@@ -27,12 +27,13 @@ class FlushAudit:
         self._directory = directory
 
     def judge(
-        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], missing: Sequence[int]
+        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], lost: Sequence[Lost]
     ) -> list[Verdict]:
         results: list[list[dict[str, Any]]] = [[] for _ in tables]
         by_shape: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
-        for place, versions in enumerate(missing):
-            by_shape[(MISSING,)].append(Measured(place, str(tables[place].definition), {MISSING: versions}))
+        for place, one in enumerate(lost):
+            metrics = {MISSING: one.versions, UNWRITTEN: one.rows}
+            by_shape[tuple(metrics)].append(Measured(place, str(tables[place].definition), metrics))
         for place, of_table in enumerate(files):
             for file in of_table:
                 by_shape[tuple(file.metrics)].append(Measured(place, file.path, file.metrics))

@@ -13,6 +13,7 @@ from lakefork.tables import TableDefinition
 
 DIRECTORY = PROJECT / "include" / "expectations"
 MISSING = "versions that were not read"
+UNWRITTEN = "rows that were not written"
 SUFFIXES = (".json", ".yaml", ".yml")
 
 
@@ -29,8 +30,9 @@ def built_in_rules(metrics: tuple[str, ...]) -> list[Rule]:
     """For the metrics that a table's definition gives (spark/flush_task.py)."""
     about = {
         MISSING: "all versions that wait were read (if counters are wrong, lakefork.recount_hot_rows() counts anew)",
+        UNWRITTEN: "the rows that were kept are in the files, each once",
         "wrong_types": "the columns have the types of the definition",
-        "repeated_keys": "a key occurs once in a file",
+        "repeated_keys": "a key occurs once among the rows that were read at once",
         "repeated_seqs": "versions of a key have increasing _seq",
     }
     rules = []

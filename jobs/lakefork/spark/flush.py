@@ -13,7 +13,9 @@ from lakefork.catalog.flushes import (
     Table,
     find_due,
     flushed_before,
+    paused_flushes,
     table_lease,
+    tables_with_leftovers,
     tables_with_pending_manifests,
 )
 from lakefork.errors import JobFailedError, LakeforkError, StorageError
@@ -26,7 +28,7 @@ from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport,
 from lakefork.spark.job import JobContext
 from lakefork.spark.staging import discard_leftovers
 from lakefork.spark.tasks import attempt, good
-from lakefork.spark.trim import trim_tables
+from lakefork.spark.trim import trim_idle_tables, trim_tables
 
 PROGRESS_SECONDS = 2.0
 
@@ -35,13 +37,14 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     totals = Totals()
     asked_at = None if params.user_id is not None else _now(context)
     due = _due(context, params, totals)
-    pending = tables_with_pending_manifests(context.connection)
-    leased = _lease(context, due, pending)
+    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection)
+    leased = _lease(context, due, left)
     due = [one for one in due if one.table in leased]
     discard_leftovers(context, sorted(leased))
     if due:
         _flush(context, due, audit, totals, asked_at)
     bring_manifests_up(context, sorted(leased), totals)
+    trim_idle_tables(context)
     if totals.failed:
         raise JobFailedError("; ".join(totals.failed + totals.unwritten), totals.as_result())
     if totals.unwritten:
@@ -73,12 +76,20 @@ def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
         user_id=params.user_id, force=params.force, default_rows=policy.default_rows,
         default_seconds=policy.default_interval_seconds,
     )  # fmt: skip
+    if not params.force:
+        _say_what_is_paused(context, {one.table for one in found})
     return [one for one in found if one.table not in done]
 
 
-def _lease(context: JobContext, due: Sequence[Due], pending: set[Table]) -> set[Table]:
-    """The tables that nobody else works on; they are ours until the run ends."""
-    names = {table_lease(*table): table for table in {one.table for one in due} | pending}
+def _say_what_is_paused(context: JobContext, due: set[Table]) -> None:
+    for paused in paused_flushes(context.connection):
+        if paused.table not in due:
+            context.progress(str(paused))
+
+
+def _lease(context: JobContext, due: Sequence[Due], left: set[Table]) -> set[Table]:
+    """The tables that nobody else works on; they are ours until the run ends. left: where earlier ones left work."""
+    names = {table_lease(*table): table for table in {one.table for one in due} | left}
     taken = context.leases.take_free(context.connection, names)
     for one in {one.table: one for one in due if one.lease not in taken}.values():
         context.progress(f"{one} is being worked on by another run: left to it")
@@ -137,12 +148,12 @@ def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
     destination = Destination(context.run.job_id, context.storage, settings.file_mb * MB, settings.bloom_filter_fpp)
     environment = TaskEnvironment(context.dsn, work.read.name, settings.slice_mb * MB, destination)
     tables = spark.broadcast(work.tables)
-    done = [spark.accumulator(0) for _ in range(3)]
+    done = [spark.accumulator(0) for _ in range(4)]
 
     def flush(task: FlushTask) -> TaskReport | LakeforkError:
         report = _attempt(environment, tables.value, task)
         if isinstance(report, TaskReport):
-            for counter, amount in zip(done, _amounts([report]), strict=True):
+            for counter, amount in zip(done, _amounts(task, report), strict=True):
                 counter.add(amount)
         return report
 
@@ -157,28 +168,25 @@ def _attempt(
     return attempt(lambda: run_task(environment, tables, task))
 
 
-def _amounts(reports: Sequence[TaskReport]) -> tuple[int, int, int]:
-    """Versions read, rows and files written."""
-    files = [file for report in reports for file in report.files]
-    return (
-        sum(sum(report.read.values()) for report in reports),
-        sum(file.facts.record_count for file in files),
-        len(files),
-    )
+def _amounts(task: FlushTask, report: TaskReport) -> tuple[int, int, int, int]:
+    """Users done, versions read, rows and files written."""
+    users = {(one.table, user) for one in task.slices for user in one.users or ()}
+    rows = sum(file.facts.record_count for file in report.files)
+    return len(users), sum(report.read.values()), rows, len(report.files)
 
 
 @contextlib.contextmanager
 def _live_line(context: JobContext, work: Work, done: Sequence[Any]) -> Iterator[None]:
-    """Every few seconds, what was done so far."""
+    """Every few seconds, what was done so far; Spark's workers tell it when a task ends, and not before."""
     bar = context.bar(work.versions)
     over = threading.Event()
 
     def say() -> None:
-        read, rows, files = (counter.value for counter in done)
+        users, read, rows, files = (counter.value for counter in done)
         bar.reach(
             read,
-            f"{read:,} of {work.versions:,} versions read, {rows:,} rows in {files:,} file(s) written, "
-            f"{bar.per_second(read):,.0f} versions/s",
+            f"{len(work.tables):,} table(s), {users:,} of {work.users:,} user(s): {read:,} of {work.versions:,} "
+            f"versions read ({bar.per_second(read):,.0f} rows/s), {rows:,} rows in {files:,} file(s) written",
         )
 
     def keep_saying() -> None:

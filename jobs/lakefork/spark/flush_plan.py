@@ -34,6 +34,11 @@ class Work:
     def versions(self) -> int:
         return sum(share.versions for shares in self.shares for share in shares)
 
+    @property
+    def users(self) -> int:
+        """Of USER tables."""
+        return sum(share.user_id is not None for shares in self.shares for share in shares)
+
     def __str__(self) -> str:
         users = sum(map(len, self.shares))
         return (

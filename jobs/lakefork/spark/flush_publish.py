@@ -11,11 +11,10 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.flushes import (
     Publication,
+    StagedPath,
     Table,
-    forget_staged,
+    paused_flushes,
     publish,
-    require_leases,
-    table_lease,
 )
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.errors import NotFoundError
@@ -25,9 +24,8 @@ from lakefork.spark.flush_plan import Work
 from lakefork.spark.flush_task import StagedFile, TableToFlush, TaskReport
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifests import write_pending
+from lakefork.spark.quarantine import move_to_quarantine, quarantine_of
 from lakefork.spark.staging import remove_staged, remove_what_did_not_count
-from lakefork.storage import move_file
-from lakefork.storage.paths import path_part
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,21 @@ class Verdict:
     results: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Lost:
+    """versions: wait and were not read; rows: were kept of what was read, and are in no file (or in two)."""
+
+    versions: int
+    rows: int
+
+
 class Audit(Protocol):
     """Looks at what was staged; quality/ has it."""
 
     def judge(
-        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], missing: Sequence[int]
+        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], lost: Sequence[Lost]
     ) -> list[Verdict]:
-        """missing: how many versions of each table wait and were not read."""
+        """lost: what did not get from the hot rows of each table to its files."""
 
 
 @dataclass
@@ -76,22 +82,21 @@ class Staged:
 
     files: list[StagedFile] = field(default_factory=list)
     read: int = 0
+    kept: int = 0
     problem: str | None = None
 
-
-def _line(error: BaseException) -> str:
-    return str(error).splitlines()[0]
+    def lost(self, shares: Sequence[Share]) -> Lost:
+        waiting = sum(share.versions for share in shares)
+        written = sum(file.facts.record_count for file in self.files)
+        return Lost(max(0, waiting - self.read), abs(self.kept - written))
 
 
 def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], audit: Audit, totals: Totals) -> None:
     """Table by table; one that fails its audit, cannot be written or was dropped does not keep the others."""
     staged = _by_table(work, reports)
     started = time.monotonic()
-    missing = [
-        max(0, sum(share.versions for share in shares) - one.read)
-        for shares, one in zip(work.shares, staged, strict=True)
-    ]
-    verdicts = audit.judge(work.tables, [one.files for one in staged], missing)
+    lost = [one.lost(shares) for shares, one in zip(work.shares, staged, strict=True)]
+    verdicts = audit.judge(work.tables, [one.files for one in staged], lost)
     files = sum(len(one.files) for one in staged)
     context.progress(f"{files:,} file(s) audited in {time.monotonic() - started:.1f} s")
     for place, (one, verdict) in enumerate(zip(staged, verdicts, strict=True)):
@@ -103,9 +108,13 @@ def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], 
         if verdict.success:
             _publish(context, work, place, one, totals)
         else:
-            where = _quarantine(context, work.tables[place], one.files)
-            totals.failed.append(f"{_name(work.tables[place])} was not published: {verdict.summary}; {where}")
+            totals.failed.append(_refuse(context, work.tables[place], one.files, verdict))
     remove_what_did_not_count(context, [_key(table) for table in work.tables])
+
+
+def _refuse(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> str:
+    where = move_to_quarantine(context, table.definition, files)
+    return f"{_name(table)} was not published: {verdict.summary}; {_next_try(context, table)}; {where}"
 
 
 def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
@@ -115,6 +124,8 @@ def _by_table(work: Work, reports: Sequence[TaskReport]) -> list[Staged]:
             staged[file.table].files.append(file)
         for place, versions in report.read.items():
             staged[place].read += versions
+        for place, rows in report.kept.items():
+            staged[place].kept += rows
         for place, problem in report.failed.items():
             staged[place].problem = problem
     return staged
@@ -128,7 +139,7 @@ def _publish(context: JobContext, work: Work, place: int, staged: Staged, totals
             lambda: publish(context.connection, context.run.job_id, context.run.run_id, work.read, publication)
         )
     except NotFoundError:
-        remove_staged(context, [_key(table)], publication.paths)
+        remove_staged(context, [StagedPath(path, *_key(table), context.run.job_id) for path in publication.paths])
         context.progress(f"{_name(table)} was dropped meanwhile: its {len(files)} staged file(s) were removed")
         return
     totals.add(publication.counts, snapshot_id)
@@ -172,33 +183,20 @@ def _publication(
 
 
 def _record_audit(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> None:
-    context.connection.execute(
-        load("lakefork.catalog")["record_audit"],
-        {
-            "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": table.definition.catalog_id,
-            "table_id": table.definition.table_id, "success": verdict.success, "files": len(files),
-            "results": Jsonb(verdict.results),
-            "quarantine": None if verdict.success else _quarantine_of(context, table),
-        },
-    )  # fmt: skip
+    found = {
+        "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": table.definition.catalog_id,
+        "table_id": table.definition.table_id, "success": verdict.success, "files": len(files),
+        "results": Jsonb(verdict.results),
+        "quarantine": None if verdict.success else quarantine_of(context, table.definition),
+    }  # fmt: skip
+    sql = load("lakefork.catalog")["record_audit"]
+    context.surely("recording the audit", lambda: context.connection.execute(sql, found))
 
 
-def _quarantine_of(context: JobContext, table: TableToFlush) -> str:
-    return f"{table.definition.path}/.quarantine/{path_part(context.run.job_id)}"
-
-
-def _quarantine(context: JobContext, table: TableToFlush, files: Sequence[StagedFile]) -> str:
-    """Keeps what failed its audit, out of the way of readers; says where."""
-    where = _quarantine_of(context, table)
-    try:
-        with context.connection.transaction():
-            require_leases(context.connection, context.run.job_id, [table_lease(*_key(table))])
-            for file in files:
-                move_file(file.path, f"{where}/{below_table(table.definition, file.path)}", context.storage)
-            forget_staged(context.connection, [file.path for file in files])
-    except OSError as error:
-        return f"its staged files cannot be moved to {where}: {_line(error)}"
-    return f"its {len(files)} staged file(s) are in {where}"
+def _next_try(context: JobContext, table: TableToFlush) -> str:
+    """When a table whose audit failed just now is tried again."""
+    found = [one for one in paused_flushes(context.connection) if one.table == _key(table)]
+    return f"it is tried again {found[0].next_try}" if found else "it was dropped meanwhile"
 
 
 def bring_manifests_up(context: JobContext, tables: Sequence[Table], totals: Totals) -> None:

@@ -54,10 +54,11 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """files and versions read, and what went wrong, by table: one that cannot be written does not keep the others."""
+    """files; by table: versions read, rows kept of them, and what went wrong, which does not keep other tables."""
 
     files: list[StagedFile]
     read: dict[int, int]
+    kept: dict[int, int]
     failed: dict[int, str]
 
 
@@ -65,6 +66,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     use_lean_memory()
     files: list[StagedFile] = []
     read: dict[int, int] = {}
+    kept: dict[int, int] = {}
     failed: dict[int, str] = {}
     reader = ArrowConnection(environment.dsn, read_only=True, timeout_seconds=0, max_bytes=0)
     try:
@@ -72,6 +74,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
         with psycopg.connect(environment.dsn, autocommit=True, row_factory=dict_row) as catalog:
             for place, newest in _read_all(environment, reader, tables, task.slices):
                 read[place] = read.get(place, 0) + newest.read
+                kept[place] = kept.get(place, 0) + newest.rows.num_rows
                 try:
                     written = list(_write(environment, catalog, tables[place], place, newest))
                     make_files_durable([file.path for file in written])
@@ -80,7 +83,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
                     failed[place] = str(error)
     finally:
         reader.close()
-    return TaskReport(files, read, failed)
+    return TaskReport(files, read, kept, failed)
 
 
 def _read_all(
@@ -141,19 +144,25 @@ class RowMetrics:
     """What the audit looks at, and what is to be 0. Where all rows are good, each file's are."""
 
     def __init__(self, definition: TableDefinition, rows: pa.Table) -> None:
-        self._key = [column.name for column in definition.key]
+        key = [column.name for column in definition.key]
+        self._key = ([USER_ID] if definition.per_user else []) + key
         self._present = [SEQ] + [column.name for column in definition.columns if not column.nullable]
-        self._present += [name for name in self._key if name not in self._present]
-        owner = [USER_ID] if definition.per_user else []
-        self._all = self._measure(rows, owner + self._key)
+        self._present += [name for name in key if name not in self._present]
+        self._before: pa.Table | None = None  # the last key of the file before: no other file may go on with it
+        self._all = self._measure(rows)
 
     def of(self, rows: pa.Table, repeated_seqs: int) -> dict[str, int]:
-        found = self._measure(rows, self._key) if any(self._all.values()) else self._all
+        """The files' rows are to come in their order."""
+        found = self._all
+        if any(self._all.values()):
+            found = self._measure(rows)
+            self._before = rows.select(self._key).slice(rows.num_rows - 1)
         return {**found, "repeated_seqs": repeated_seqs}
 
-    def _measure(self, rows: pa.Table, key: Sequence[str]) -> dict[str, int]:
+    def _measure(self, rows: pa.Table) -> dict[str, int]:
+        keys = rows.select(self._key)
         return {
-            "repeated_keys": repeated_keys(rows.select(key)),
+            "repeated_keys": repeated_keys(keys if self._before is None else pa.concat_tables([self._before, keys])),
             "repeated_seqs": 0,
             **{f"nulls in {name}": rows[name].null_count for name in self._present},
         }

@@ -25,9 +25,9 @@ from lakefork.spark.usage import UsageMeter
 from lakefork.storage import StorageOptions
 
 Params = TypeVar("Params", bound=JobParams)
-Published = TypeVar("Published")
+Result = TypeVar("Result")
 SAMPLE_SECONDS = 1.0
-COMMIT_ATTEMPTS = 6
+ATTEMPTS = 6
 
 
 @dataclass
@@ -59,18 +59,25 @@ class JobContext:
                 self.connection = connect(self.dsn, check_version=False)
                 return
             time.sleep(wait)
-        self.connection = connect(self.dsn, check_version=False)
+        try:
+            self.connection = connect(self.dsn, check_version=False)
+        except SetupError as error:  # it was there when the job began
+            raise DatabaseError(str(error)) from error
 
-    def commit_surely(self, publish: Callable[[], Published]) -> Published:
+    def commit_surely(self, publish: Callable[[], Result]) -> Result:
         """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, or does it."""
-        for _ in range(COMMIT_ATTEMPTS - 1):
+        return self.surely("publishing", publish)
+
+    def surely(self, what: str, action: Callable[[], Result]) -> Result:
+        """Whatever can be done twice, on a new connection if the one there is broke: while others work, it idles."""
+        for _ in range(ATTEMPTS - 1):
             try:
-                return publish()
+                return action()
             except psycopg.OperationalError as error:
-                self.progress(f"the connection broke while publishing; asking again ({_first_line(error)})")
+                self.progress(f"the connection broke while {what}; asking again ({_first_line(error)})")
                 self.reconnect()
         try:
-            return publish()
+            return action()
         except psycopg.OperationalError as error:
             raise DatabaseError(f"Postgres: {_first_line(error)}") from error
 
@@ -78,7 +85,7 @@ class JobContext:
         """To be called before anything that changes or deletes."""
         if self.lease_lost.is_set():
             raise LeaseLostError(f"{self.run.job} lost its lease: it stops here")
-        self.leases.renew(self.connection)
+        self.surely("renewing its leases", lambda: self.leases.renew(self.connection))
 
 
 def run_job(params_class: type[Params], action: Callable[[JobContext, Params], dict[str, Any]]) -> NoReturn:

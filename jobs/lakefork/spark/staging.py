@@ -1,40 +1,59 @@
 """Files that were staged and will not be published."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
+from typing import TypeVar
 
-from lakefork.catalog.flushes import Table, forget_staged, require_leases, staged_files, work_lease
+from lakefork.catalog.flushes import StagedPath, Table, forget_staged, require_leases, staged_files, work_lease
 from lakefork.spark.job import JobContext
-from lakefork.storage import remove_files
+from lakefork.storage.removal import remove_many
+
+Item = TypeVar("Item")
+FILES_AT_ONCE = 100  # the leases cannot be renewed meanwhile
 
 
 def discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
     """What earlier runs of the job staged and never published: what they read is still there, and is read again."""
     leftovers = staged_files(context.connection, context.run.job, tables)
-    for job_id, group in groupby(sorted(leftovers, key=lambda row: row["job_id"]), lambda row: row["job_id"]):
-        paths = [row["path"] for row in group]
-        if remove_staged(context, tables, paths):
-            context.progress(f"{len(paths)} file(s) that {job_id} staged and did not publish were discarded")
+    for job_id, group in groupby(sorted(leftovers, key=lambda file: file.job_id), lambda file: file.job_id):
+        if removed := remove_staged(context, list(group)):
+            context.progress(f"{removed} file(s) that {job_id} staged and did not publish were discarded")
 
 
 def remove_what_did_not_count(context: JobContext, tables: Sequence[Table]) -> None:
     """Files of this run's task attempts that were tried again, and of what could not be written or published."""
     staged = staged_files(context.connection, context.run.job, tables)
-    paths = [row["path"] for row in staged if row["job_id"] == context.run.job_id]
-    if paths and remove_staged(context, tables, paths):
-        context.progress(f"{len(paths)} file(s) of task attempts that did not count were removed")
+    if removed := remove_staged(context, [file for file in staged if file.job_id == context.run.job_id]):
+        context.progress(f"{removed} file(s) of task attempts that did not count were removed")
 
 
-def remove_staged(context: JobContext, tables: Sequence[Table], paths: Sequence[str]) -> bool:
-    """Only under the tables' leases: a file that another run has staged meanwhile is not ours to remove."""
-    try:
-        with context.connection.transaction():
-            leases = [work_lease(context.run.job, table) for table in tables]
-            require_leases(context.connection, context.run.job_id, leases)
-            remove_files(paths, context.storage)
-            forget_staged(context.connection, paths)
-    except OSError as error:
-        said = str(error).splitlines()[0]
-        context.progress(f"{len(paths)} staged file(s) cannot be removed, the next run tries again: {said}")
-        return False
-    return True
+def remove_staged(context: JobContext, files: Sequence[StagedPath]) -> int:
+    """How many are gone; what cannot be removed is remembered for the next run.
+
+    Only under the tables' leases: a file that another run has staged meanwhile is not ours to remove.
+    """
+    problems: list[str] = []
+    for some in in_parts(sorted(files, key=lambda file: file.table)):
+        with under_leases(context, {file.table for file in some}):
+            outcomes = remove_many([file.path for file in some], context.storage)
+            forget_staged(context.connection, [one.path for one in outcomes if one.ok])
+            problems += [f"{one.path}: {one.outcome}" for one in outcomes if not one.ok]
+    if problems:
+        context.progress(f"{len(problems)} staged file(s) cannot be removed, the next run tries again: {problems[0]}")
+    return len(files) - len(problems)
+
+
+def in_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), FILES_AT_ONCE):
+        yield items[start : start + FILES_AT_ONCE]
+
+
+@contextmanager
+def under_leases(context: JobContext, tables: Collection[Table]) -> Iterator[None]:
+    """One transaction in which nobody else takes the tables. It is to be short: the heartbeat waits for it."""
+    context.check_leases()
+    leases = [work_lease(context.run.job, table) for table in sorted(tables)]
+    with context.connection.transaction():
+        require_leases(context.connection, context.run.job_id, leases)
+        yield

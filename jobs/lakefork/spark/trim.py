@@ -1,18 +1,28 @@
 """Removes hot rows that earlier flushes published, in bounded transactions; what is not published stays."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from lakefork.catalog.connection import Connection, connect, domain_errors
-from lakefork.catalog.flushes import Table, find_definitions
+from lakefork.catalog.flushes import Table, find_definitions, table_lease
 from lakefork.hot.tables import HotTable
 from lakefork.queries import load
 from lakefork.spark.job import JobContext
 
 TRIM_ROWS = 50_000
+IDLE_ROWS = 20 * TRIM_ROWS
 
 
-def trim_tables(context: JobContext, tables: Sequence[Table]) -> None:
+def trim_idle_tables(context: JobContext) -> None:
+    """Tables that are not written to any more, and so not flushed: what was published an hour ago goes. Bounded."""
+    rows = context.connection.execute(load("lakefork.catalog")["idle_untrimmed"])
+    names = {table_lease(row["catalog_id"], row["table_id"]): (row["catalog_id"], row["table_id"]) for row in rows}
+    if taken := context.leases.take_free(context.connection, names):
+        trim_tables(context, sorted(names[name] for name in taken), max_rows=IDLE_ROWS)
+
+
+def trim_tables(context: JobContext, tables: Sequence[Table], *, max_rows: int = sys.maxsize) -> None:
     sql = load("lakefork.catalog")
     removed = 0
     with connect(context.dsn, check_version=False) as connection:
@@ -23,28 +33,27 @@ def trim_tables(context: JobContext, tables: Sequence[Table]) -> None:
         wanted = {"catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]}
         for row in connection.execute(sql["untrimmed"], wanted).fetchall():
             place = row["catalog_id"], row["table_id"], row["hot_snapshot"]
-            if place not in hot:
+            if place not in hot or removed >= max_rows:
                 continue
             where: dict[str, Any] = {
                 "job_id": context.run.job_id,
                 "hot": hot[place].qualified, "catalog_id": place[0], "table_id": place[1], "hot_snapshot": place[2],
                 "per_user": hot[place].definition.per_user, "after_user": "", "after_seq": -1, "limit": TRIM_ROWS,
             }  # fmt: skip
-            removed += _trim_table(connection, sql["trim_hot"], where, context)
+            removed += _trim_table(connection, sql["trim_hot"], where, context, max_rows - removed)
     if removed:
         context.progress(f"{removed:,} hot rows of earlier flushes were trimmed")
 
 
-def _trim_table(connection: Connection, sql: str, where: dict[str, Any], context: JobContext) -> int:
+def _trim_table(connection: Connection, sql: str, where: dict[str, Any], context: JobContext, max_rows: int) -> int:
     removed: int = 0
-    while True:
-        if context.lease_lost.is_set():
-            return removed
+    while removed < max_rows and not context.lease_lost.is_set():
         row = _trim_some(connection, sql, where)
         removed += row["deleted"]
         if row["last_user"] is None:
-            return removed
+            break
         where = {**where, "after_user": row["last_user"], "after_seq": row["last_seq"]}
+    return removed
 
 
 def _trim_some(connection: Connection, sql: str, where: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -46,6 +47,14 @@ def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
         requests = requests_for(normal_path(of_bucket[0]), options)
         outcomes |= _delete_in_bulk(requests, of_bucket, options) if requests else _delete_each(of_bucket, options)
     return [Removed(path, outcomes[path]) for path in paths]
+
+
+def remove_empty_directories(root: str) -> None:
+    """The root and what lies in it, as far as there is no file; S3 has none."""
+    if not _is_s3(root):
+        for directory, _, _ in os.walk(normal_path(root), topdown=False):
+            with suppress(OSError):  # not empty
+                os.rmdir(directory)  # noqa: PTH106
 
 
 def move_to_trash(paths: Sequence[str], root: str, date: str, options: StorageOptions) -> list[Removed]:

@@ -1,0 +1,60 @@
+"""Keeps what failed its audit, out of the way of readers: of each table what was refused last."""
+
+from collections.abc import Sequence
+
+from lakefork.catalog.flushes import Table, forget_staged
+from lakefork.cold.layout import below_table
+from lakefork.queries import load
+from lakefork.spark.flush_task import StagedFile
+from lakefork.spark.job import JobContext
+from lakefork.spark.staging import in_parts, under_leases
+from lakefork.storage import move_file
+from lakefork.storage.listing import list_tree
+from lakefork.storage.paths import path_part
+from lakefork.storage.removal import remove_empty_directories, remove_many
+from lakefork.tables import TableDefinition
+
+
+def quarantine_of(context: JobContext, definition: TableDefinition) -> str:
+    return f"{definition.path}/.quarantine/{path_part(context.run.job_id)}"
+
+
+def move_to_quarantine(context: JobContext, definition: TableDefinition, files: Sequence[StagedFile]) -> str:
+    """Says where the files are; what earlier audits refused goes."""
+    where = quarantine_of(context, definition)
+    table = definition.catalog_id, definition.table_id
+    try:
+        for some in in_parts(files):
+            with under_leases(context, [table]):
+                for file in some:
+                    move_file(file.path, f"{where}/{below_table(definition, file.path)}", context.storage)
+                forget_staged(context.connection, [file.path for file in some])
+        _remove_older(context, table)
+    except OSError as error:
+        return f"its staged files cannot be moved to {where}: {str(error).splitlines()[0]}"
+    return f"its {len(files)} staged file(s) are in {where}"
+
+
+def _remove_older(context: JobContext, table: Table) -> None:
+    """Nobody has published these files: only an audit that failed knows them, until they are gone."""
+    sql = load("lakefork.catalog")
+    asked = {"catalog_id": table[0], "table_id": table[1], "job_id": context.run.job_id}
+    for row in context.connection.execute(sql["older_quarantines"], asked).fetchall():
+        paths = _files_in(row["quarantine"], context)
+        failed = 0
+        for some in in_parts(paths):
+            with under_leases(context, [table]):
+                failed += sum(not one.ok for one in remove_many(some, context.storage))
+        if failed:
+            context.progress(f"{failed} of {len(paths)} file(s) in {row['quarantine']} cannot be removed")
+            continue
+        remove_empty_directories(row["quarantine"])
+        context.connection.execute(sql["forget_quarantine"], {**asked, "quarantine": row["quarantine"]})
+        context.progress(f"{len(paths)} file(s) that an earlier audit refused were removed from {row['quarantine']}")
+
+
+def _files_in(directory: str, context: JobContext) -> list[str]:
+    try:
+        return [file.path for file in list_tree(directory, context.storage)]
+    except FileNotFoundError:
+        return []
