@@ -51,6 +51,7 @@ def contents(lake: SqlLake) -> dict[str, Any]:
 
 
 def test_a_fork_begins_with_everything_that_is_current(parent: SqlLake) -> None:
+    """A fork reads its parent's files, and all else that is the parent's now."""
     expected = contents(parent)
     child = fork(parent, "child")
     assert contents(child) == expected
@@ -61,6 +62,7 @@ def test_a_fork_begins_with_everything_that_is_current(parent: SqlLake) -> None:
 
 
 def test_rows_are_copied_with_the_same_ids_and_begin_with_the_fork(parent: SqlLake) -> None:
+    """A fork creates all metadata correctly."""
     child = fork(parent, "child").catalog
     for table, key in COPIED.items():
         versioned = sql(
@@ -106,6 +108,7 @@ def test_what_is_not_copied(parent: SqlLake) -> None:
 
 
 def test_one_snapshot_and_the_next_id_of_the_counter(parent: SqlLake) -> None:
+    """A commit makes one global snapshot, and ids come from its counters."""
     with connect(parent.dsn) as connection:
         before = newest_snapshot(connection)
         (next_id,) = sql(parent, "SELECT next_catalog_id FROM ducklake_snapshot ORDER BY 1 DESC LIMIT 1")[0]
@@ -288,6 +291,7 @@ def test_time_before_a_fork_is_not_the_forks(parent: SqlLake) -> None:
 
 
 def test_the_whole_database_at_a_snapshot(parent: SqlLake) -> None:
+    """Time travel works at the global level."""
     names: dict[int, list[str]] = {}
 
     def note(connection: Connection) -> None:
