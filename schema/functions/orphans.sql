@@ -14,7 +14,8 @@ CREATE FUNCTION lakefork.path_key(p_catalog_id bigint, p_table_id bigint, p_path
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(lakefork.tidy_path(p_path, p_relative), CASE WHEN p_relative THEN (p_catalog_id << 32) # p_table_id ELSE 0 END);
 
-CREATE INDEX deletion_kept_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false)) WHERE restored_at IS NOT NULL OR outcome = 'trashed';
+CREATE INDEX deletion_kept_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false))
+    WHERE restored_at IS NOT NULL OR outcome IN ('trashed', 'emptying', 'restoring');
 -- What a catalog commits stays together; only forks have absolute paths.
 CREATE INDEX idx_data_file_path ON public.ducklake_data_file (catalog_id, lakefork.path_key(catalog_id, table_id, path, true)) WHERE path_is_relative;
 CREATE INDEX idx_data_file_absolute_path ON public.ducklake_data_file (lakefork.path_key(0, 0, path, false)) WHERE NOT path_is_relative;
@@ -89,7 +90,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM public.ducklake_files_scheduled_for_deletion f WHERE lakefork.path_key(f.catalog_id, 0, f.path, f.path_is_relative) = k.key)
     UNION ALL
     SELECT k.path, 'file' FROM keys k   -- somebody brought it back from the trash, or it is in the trash where it was (S3)
-    WHERE EXISTS (SELECT FROM lakefork.deletion d WHERE (d.restored_at IS NOT NULL OR d.outcome = 'trashed')
+    WHERE EXISTS (SELECT FROM lakefork.deletion d WHERE (d.restored_at IS NOT NULL OR d.outcome IN ('trashed', 'emptying', 'restoring'))
                   AND lakefork.path_key(0, 0, d.path, false) = k.key)
     UNION ALL
     SELECT k.path, 'staged' FROM keys k WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE lakefork.path_key(0, 0, s.path, false) = k.key)

@@ -1,6 +1,8 @@
 """retention_gc: exactly what the policies give up goes, and nobody else loses anything."""
 
+import contextlib
 import datetime
+import random
 import threading
 import time
 from pathlib import Path
@@ -19,7 +21,7 @@ from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
 from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
 from lakefork.maintenance.retention import RetentionFacts
-from lakefork.settings import RetentionSettings
+from lakefork.settings import RetentionSettings, Settings
 from lakefork.spark import retention_gc
 from sql_lake import SqlLake
 
@@ -36,6 +38,25 @@ def newest(lake: FlushLake) -> int:
 
 def at(lake: SqlLake, snapshot: int) -> list[tuple[Any, ...]]:
     return lake.rows(f"SELECT * FROM app.ours AT (VERSION => {snapshot}) ORDER BY id")
+
+
+def history_of(lake: FlushLake) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    """What can be read of each table at each snapshot."""
+    found = {}
+    for number in range(newest(lake) + 1):
+        for table in ("app.mine", "app.ours"):
+            with contextlib.suppress(NotFoundError):
+                found[table, number] = lake.lake.rows(f"SELECT * FROM {table} AT (VERSION => {number}) ORDER BY ALL")
+    return found
+
+
+def check_that_what_can_be_read_is_exact(
+    lake: FlushLake, before: dict[tuple[str, int], list[tuple[Any, ...]]], *refused: tuple[str, int]
+) -> None:
+    after = history_of(lake)
+    assert {place: rows for place, rows in after.items() if place in before and rows != before[place]} == {}
+    assert not set(refused) & set(after)
+    assert {("app.ours", newest(lake)), ("app.mine", newest(lake))} <= set(after)
 
 
 def root_of(lake: FlushLake) -> Path:
@@ -158,6 +179,87 @@ def test_policies_of_settings_catalogs_and_tables(filled: Filled) -> None:
     assert no_findings(lake.lake)
 
 
+def keeps(lake: FlushLake, time: str) -> Settings:
+    return lake.settings.model_copy(update={"retention": RetentionSettings(retain_for=time, retain_snapshots=0)})
+
+
+def test_a_table_that_kept_more_gives_up_what_a_run_takes_from_its_catalog(filled: Filled) -> None:
+    """Its own floor is below that of the catalog; a run whose parameters overrule all policies takes its files, too."""
+    lake = filled.flush_lake
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    before, last = history_of(lake), newest(lake)
+    gc(lake, settings=keeps(lake, "7d"))
+    assert at(lake.lake, last - 3) == before["app.ours", last - 3] != []
+    lake.lake.run("CREATE NAMESPACE later")
+    gc_and_clean(lake)
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+def test_a_table_that_is_to_keep_more_begins_with_what_is_left(filled: Filled) -> None:
+    """The catalog gave up its files before the table had a policy of its own."""
+    lake = filled.flush_lake
+    before, last = history_of(lake), newest(lake)
+    gc_and_clean(lake)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    lake.lake.run("CREATE NAMESPACE later")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    gc(lake, settings=keeps(lake, "7d"))
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+def test_an_older_plan_does_not_bring_a_floor_down(filled: Filled) -> None:
+    lake = filled.flush_lake
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    before, last = history_of(lake), newest(lake)
+    plan = gc(lake, settings=keeps(lake, "7d"), dry_run=True)
+    gc_and_clean(lake)
+    with lake.context(job="retention_gc") as context:
+        context.leases.take(context.connection, "retention_gc")
+        context.connection.execute("SELECT lakefork.raise_floors(%s, %s)", (plan["plan_id"], context.run.job_id))
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_what_can_be_read_is_exact_whatever_policies_came_and_went(filled: Filled, seed: int) -> None:
+    lake, dice = filled.flush_lake, random.Random(seed)  # noqa: S311 - it must repeat
+    before = history_of(lake)
+    for number in range(6):
+        table = dice.choice(["mine", "ours"])
+        option = dice.choice([f"retain_for = '{90 + number}d'", f"retain_snapshots = {number + 1}"])
+        lake.lake.run(f"ALTER TABLE app.{table} SET ({option})")
+        lake.lake.run(f"CREATE NAMESPACE n{number}")
+        before |= {place: rows for place, rows in history_of(lake).items() if place not in before}
+        with connect(lake.lake.dsn) as connection:
+            set_retention(connection, "main", dice.choice([None, 1, 2]), None)
+        gc_and_clean(lake, retain_snapshots=dice.choice([None, None, 1, 3]))
+        check_that_what_can_be_read_is_exact(lake, before)
+    assert no_findings(lake.lake)
+
+
+def test_only_a_snapshot_that_is_complete_can_be_tagged(filled: Filled) -> None:
+    """A table may keep less than its catalog, and the catalog less than a table."""
+    lake = filled.flush_lake
+    last = newest(lake)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_snapshots = 1)")
+    lake.lake.run("CREATE NAMESPACE later")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 3, None)
+        gc(lake, settings=keeps(lake, "7d"))
+        with pytest.raises(NotFoundError, match=rf"snapshot {last} is not retained any more: table app.ours keeps"):
+            tag_snapshot(connection, "main", last, "half")
+        tag_snapshot(connection, "main", last + 2, "whole")
+        lake.lake.run("ALTER TABLE app.mine SET (retain_for = '90d')")
+        set_retention(connection, "main", 1, None)
+        gc(lake, settings=keeps(lake, "7d"))
+        with pytest.raises(NotFoundError, match=r"not retained any more: this catalog keeps"):
+            tag_snapshot(connection, "main", last + 1, "half")
+
+
 def test_tagged_snapshots_are_kept(filled: Filled) -> None:
     lake = filled.flush_lake
     lake.lake.run("ALTER TABLE app.ours ADD COLUMN n INT")
@@ -265,9 +367,34 @@ def test_forks_past_their_time_are_dropped(filled: Filled) -> None:
     fork(lake.lake, "long", expires_after=datetime.timedelta(days=1))
     assert gc(lake)["forks_dropped"] == 0
     execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
-    assert gc(lake, dry_run=True).get("forks_dropped") is None
-    assert gc(lake)["forks_dropped"] == 1
+    plan = gc(lake, dry_run=True)
+    assert plan["forks_dropped"] == 1
+    assert "  brief: is dropped, as a fork that was wanted until" in plan["plan"]
+    assert lake.sql("SELECT count(*) FROM system.catalogs") == [(3,)]
+    assert gc(lake, plan_id=plan["plan_id"])["forks_dropped"] == 1
     assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("long",), ("main",)]
+    assert gc(lake)["forks_dropped"] == 0
+
+
+def test_a_fork_that_is_wanted_for_longer_stops_the_plan_that_drops_it(filled: Filled) -> None:
+    lake = filled.flush_lake
+    fork(lake.lake, "brief", expires_after=datetime.timedelta(hours=1))
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
+    plan = gc(lake, dry_run=True)
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at + interval '9 days'")
+    with pytest.raises(InvalidInputError, match=r"has changed since .*: make a new one"):
+        gc(lake, plan_id=plan["plan_id"])
+    assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("brief",), ("main",)]
+
+
+def test_forks_are_dropped_only_under_the_lease(filled: Filled) -> None:
+    lake = filled.flush_lake
+    fork(lake.lake, "brief", expires_after=datetime.timedelta(hours=1))
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
+    plan = gc(lake, dry_run=True)
+    with connect(lake.lake.dsn) as connection, pytest.raises(LeaseLostError):
+        list(retention.drop_planned(connection, plan["plan_id"], "nobody", 10))
+    assert lake.sql("SELECT count(*) FROM system.catalogs") == [(2,)]
 
 
 def test_dropped_tables_take_their_hot_rows_along(filled: Filled) -> None:
@@ -339,12 +466,19 @@ def test_an_approved_plan_is_carried_out_as_it_was(filled: Filled) -> None:
         gc(lake, plan_id="nonsense")
 
 
-@pytest.mark.parametrize("change", ["tag", "fork", "drop"])
+@pytest.mark.parametrize("change", ["tag", "fork", "drop", "policy", "policy of a table", "settings"])
 def test_a_plan_that_is_not_true_any_more_is_refused(filled: Filled, change: str) -> None:
     lake = filled.flush_lake
     early = newest(lake) - 4
-    plan = gc(lake, retain_snapshots=1, dry_run=True)
-    if change == "tag":
+    execute(lake, "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '10 days'")
+    plan = gc(lake, settings=keeps(lake, "1d"), dry_run=True)
+    assert plan["files_scheduled"] == 9
+    if change == "policy of a table":
+        lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    elif change == "policy":
+        with connect(lake.lake.dsn) as connection:
+            set_retention(connection, "main", None, "90d")
+    elif change == "tag":
         with connect(lake.lake.dsn) as connection:
             tag_snapshot(connection, "main", early, "kept")
     elif change == "fork":
@@ -354,7 +488,7 @@ def test_a_plan_that_is_not_true_any_more_is_refused(filled: Filled, change: str
             drop_catalog(connection, lake.lake.catalog)
     before = lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id")
     with pytest.raises(InvalidInputError, match=r"has changed since .*: make a new one"):
-        gc(lake, plan_id=plan["plan_id"])
+        gc(lake, settings=keeps(lake, "30d" if change == "settings" else "1d"), plan_id=plan["plan_id"])
     assert lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id") == before
 
 
