@@ -83,12 +83,14 @@ LANGUAGE sql AS $$
     RETURNING deletion_id, path
 $$;
 
--- Data paths of catalogs that are forgotten: files of theirs may still lie there.
-CREATE FUNCTION lakefork.forgotten_data_paths() RETURNS TABLE (catalog_id bigint, data_path varchar)
-LANGUAGE sql STABLE AS $$
-    SELECT m.scope_id, m.value FROM public.ducklake_metadata m
-    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = m.scope_id)
-$$;
+-- Data paths of catalogs that are forgotten: files of theirs may still lie there. was_written: something was there, at some time.
+CREATE FUNCTION lakefork.forgotten_data_paths() RETURNS TABLE (catalog_id bigint, data_path varchar, was_written boolean)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT m.scope_id, m.value, EXISTS (SELECT FROM lakefork.written_directories(m.value)) FROM public.ducklake_metadata m
+    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = m.scope_id);
+END $$;
 
 CREATE FUNCTION lakefork.forget_data_paths(p_catalog_ids bigint[]) RETURNS void
 LANGUAGE sql AS $$

@@ -2,6 +2,7 @@
 
 import datetime
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
+from cleanup_lake import age_schedule, cleanup, execute, gc
 from flush_lake import FlushLake
 from fork_lake import fork
 from lake import add_file, make_catalog, make_table
@@ -257,6 +259,59 @@ def test_a_wrong_mount_is_refused(filled: FlushLake, what: str) -> None:
         write(root / "app/other/shared/batch-0.parquet")
     with pytest.raises(StorageError, match=r"none of the \d+ newest files .* is the right storage mounted\?"):
         orphans(filled)
+
+
+def test_a_wrong_mount_at_the_path_of_a_forgotten_parent_is_refused(flush_lake: FlushLake) -> None:
+    """Only a fork refers to what lies there."""
+    lake = flush_lake.lake
+    lake.run(TABLES)
+    lake.run("INSERT INTO app.ours VALUES (1)")
+    flush_lake.flush()
+    child = fork(lake, "child")
+    with connect(lake.dsn) as connection:
+        drop_catalog(connection, lake.catalog)
+    gc(flush_lake, retain_snapshots=1)
+    assert flush_lake.sql("SELECT count(*) FROM ducklake_catalog") == [(1,)]
+    assert child.rows("SELECT id FROM app.ours") == [(1,)]
+    root = Path(lake.catalog.data_path)
+    right = root.rename(root.with_name("right"))
+    (foreign,) = write(root / "app/ours/shared/somebody.parquet")
+    with pytest.raises(StorageError, match=r"none of the 1 newest files .* is the right storage mounted\?"):
+        orphans(flush_lake)
+    Path(foreign).unlink()
+    shutil.rmtree(root)
+    right.rename(root)
+    assert not {path for path in orphans(flush_lake) if path.endswith(".parquet")}
+
+
+@pytest.mark.parametrize("found", ["nothing", "an empty directory"])
+def test_the_path_of_a_forgotten_catalog_is_remembered_while_its_storage_is_away(
+    flush_lake: FlushLake, found: str
+) -> None:
+    lake = flush_lake.lake
+    lake.run(TABLES)
+    lake.run("INSERT INTO app.ours VALUES (1)")
+    flush_lake.flush()
+    with connect(lake.dsn) as connection:
+        create_catalog(connection, "other", f"{lake.catalog.data_path}_other")
+        drop_catalog(connection, lake.catalog)
+    gc(flush_lake, retain_snapshots=1)
+    root = Path(lake.catalog.data_path)
+    mounted = root.rename(root.with_name("mounted"))
+    if found != "nothing":
+        root.mkdir()
+    paths = "SELECT count(*) FROM ducklake_metadata WHERE key = 'data_path' AND value = %s"
+    execute(flush_lake, "UPDATE ducklake_files_scheduled_for_deletion SET schedule_start = now() + interval '1 day'")
+    cleanup(flush_lake, orphans=True)
+    assert flush_lake.sql(paths, str(root)) == [(1,)]
+    if found != "nothing":
+        root.rmdir()
+    mounted.rename(root)
+    age_schedule(flush_lake)
+    time.sleep(1.1)
+    cleanup(flush_lake, orphans=True, older_than="1s")
+    assert flush_lake.sql(paths, str(root)) == [(0,)]
+    assert not [path for path in root.rglob("*") if path.is_file()]
 
 
 def test_catalogs_that_never_wrote_need_no_root(filled: FlushLake, data_dir: Path) -> None:

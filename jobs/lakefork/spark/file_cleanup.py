@@ -39,7 +39,7 @@ from lakefork.params import FileCleanupParams
 from lakefork.spark.job import JobContext
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.storage import StorageOptions
-from lakefork.storage.listing import list_tree
+from lakefork.storage.listing import list_directories, list_tree
 from lakefork.storage.paths import is_below
 from lakefork.storage.removal import (
     KEPT,
@@ -223,7 +223,7 @@ class _Cleanup:
         """Of catalogs that are forgotten, once nothing is left there."""
         connection, storage = self._context.connection, self._context.storage
         rows = connection.execute("SELECT * FROM lakefork.forgotten_data_paths()").fetchall()
-        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage)]
+        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage, row["was_written"])]
         connection.execute("SELECT lakefork.forget_data_paths(%s)", (empty,))
 
     def empty_trash(self) -> None:
@@ -335,11 +335,14 @@ def _trashed(one: Removed, root: str, today: str) -> Gone:
     return Gone(one.path, "trashed", one.path) if one.outcome == KEPT else Gone(one.path, one.outcome)
 
 
-def _is_empty(root: str, storage: StorageOptions) -> bool:
+def _is_empty(root: str, storage: StorageOptions, was_written: bool) -> bool:
+    """Cleanup leaves directories behind: without any, where something was written, it may not be the right storage."""
     try:
-        return next(list_tree(root, storage), None) is None
+        if next(list_tree(root, storage), None) is not None:
+            return False
+        return not was_written or not root.startswith("/") or any(list_directories(root, storage))
     except FileNotFoundError:
-        return True
+        return not was_written
 
 
 def _roots(context: JobContext) -> list[str]:
