@@ -16,9 +16,10 @@ from cloned_lake import Cloned, three_flushes_and_a_dedup
 from flush_lake import Filled, FlushLake
 from fork_lake import fork, no_findings, upkeep
 from lakefork.catalog import retention
-from lakefork.catalog.catalogs import drop_catalog
+from lakefork.catalog.catalogs import Catalog, drop_catalog, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
+from lakefork.durations import seconds_of
 from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
 from lakefork.maintenance.retention import RetentionFacts
 from lakefork.settings import RetentionSettings, Settings
@@ -295,7 +296,10 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
 
 
 def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
-    """Scenarios 1 and 3: the fork keeps files that the parent gave up, also ended ones within its retention."""
+    """Scenarios 1 and 3: a parent expires and cleans up while a fork needs the files, also ended ones that it retains.
+
+    DuckDB alone reads the same from the fork's files.
+    """
     lake = filled.flush_lake
     with connect(lake.lake.dsn) as connection:
         tag_snapshot(connection, "main", newest(lake) - 4, "early")
@@ -319,6 +323,7 @@ def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
     lake.lake.run("DROP TABLE app.ours; DROP TABLE app.mine")
     gc_and_clean(lake, catalog="main")
     assert at(child, birth) == child.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    assert Filled(of_child).rows() == Filled(of_child).in_files()
     gc_and_clean(lake)
     assert child.rows("SELECT * FROM app.ours ORDER BY id") == expected
     assert on_disk(root_of(lake)) == referenced(lake)
@@ -540,6 +545,70 @@ def test_a_run_that_lost_its_lease_changes_nothing_more(filled: Filled) -> None:
     assert scheduled(lake) == set()
 
 
+def test_a_run_that_loses_its_lease_between_batches_stops_there(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = filled.flush_lake
+    expected = filled.rows()
+    real = retention.remove_files
+
+    def remove_and_lose(*arguments: Any) -> Any:
+        removed = real(*arguments)
+        execute(lake, "UPDATE lakefork.lease SET expires_at = '-infinity'")
+        return removed
+
+    monkeypatch.setattr(retention_gc, "FILES_AT_ONCE", 2)
+    monkeypatch.setattr(retention_gc, "remove_files", remove_and_lose)
+    with pytest.raises(LeaseLostError):
+        gc(lake, retain_snapshots=1)
+    assert len(scheduled(lake)) == 2
+    monkeypatch.undo()
+    gc(lake, retain_snapshots=1)
+    assert len(scheduled(lake)) == 9
+    assert filled.rows() == filled.in_files() == expected
+
+
+def test_a_file_that_many_catalogs_give_up_counts_once(filled: Filled) -> None:
+    """And as often as before if its table had other names."""
+    lake = filled.flush_lake
+    for number in range(3):
+        fork(lake.lake, f"c{number}", as_of=newest(lake) - number)
+    (owner,) = lake.sql("SELECT table_id FROM system.tables WHERE catalog_name = 'main' AND table_name = 'ours'")[0]
+    execute(
+        lake,
+        "UPDATE ducklake_data_file SET end_snapshot = begin_snapshot + 1 WHERE table_id = %s AND end_snapshot IS NULL",
+        owner,
+    )
+    lake.lake.run("CREATE NAMESPACE later")
+    for number in range(3):
+        SqlLake(lake.lake.engine, lake.lake.dsn, catalog_of(lake, f"c{number}")).run("CREATE NAMESPACE later")
+    execute(
+        lake,
+        "INSERT INTO ducklake_table (catalog_id, table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path, path_is_relative) "
+        "SELECT catalog_id, table_id, table_uuid, 0, 1, schema_id, 'older', path, path_is_relative FROM ducklake_table WHERE table_id = %s",
+        owner,
+    )
+    plan = gc(lake, retain_snapshots=1, dry_run=True)
+    files = lake.sql("SELECT count(DISTINCT data_file_id) FROM ducklake_data_file WHERE end_snapshot IS NOT NULL")
+    assert [(plan["files_scheduled"],)] == files
+    sizes = dict(
+        lake.sql("SELECT data_file_id, file_size_bytes FROM ducklake_data_file WHERE end_snapshot IS NOT NULL")
+    )
+    assert plan["bytes_scheduled"] == sum(sizes.values())
+    (of_main,) = lake.sql(
+        "SELECT sum(file_size_bytes)::bigint FROM ducklake_data_file WHERE catalog_id = %s AND table_id = %s AND end_snapshot IS NOT NULL",
+        lake.lake.catalog.catalog_id, owner,
+    )[0]  # fmt: skip
+    assert f"    app.ours: 4 file(s), {of_main:,} bytes" in plan["plan"]
+    assert "c0 (fork of main): keeps snapshots from" in plan["plan"]
+    assert gc(lake, retain_snapshots=1)["files_scheduled"] == plan["files_scheduled"]
+
+
+def catalog_of(lake: FlushLake, name: str) -> Catalog:
+    with connect(lake.lake.dsn) as connection:
+        return find_catalog(connection, name)
+
+
 def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) -> None:
     """Catalogs that share all files, each cleaned by a run of its own; the last one notices that it is."""
     lake = filled.flush_lake
@@ -579,12 +648,27 @@ def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) 
     assert shared <= scheduled(lake)
 
 
-def test_what_ran_is_forgotten_after_a_time(filled: Filled) -> None:
+def test_what_ran_is_forgotten_after_a_time(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = filled.flush_lake
     execute(lake, "UPDATE lakefork.flush_audit SET audited_at = audited_at - interval '100 days'")
     execute(lake, "UPDATE lakefork.commit_key SET committed_at = committed_at - interval '100 days'")
     assert lake.sql("SELECT count(*) FROM lakefork.flush_audit")[0][0] > 0
+    execute(
+        lake,
+        "INSERT INTO lakefork.job_run (job_id, job, run_id, trace, params, status, started_at, heartbeat_at, node_id) SELECT 'flush/' || n, "
+        "'flush', 'r', 'cli/' || n, '{}', 'completed', now() - n * interval '30 days', now() - n * interval '30 days', 'x' FROM generate_series(0, 20) n",
+    )
+    execute(
+        lake,
+        "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, begun_at, done_at) SELECT 'cleanup_' || n, 'file_cleanup', 'r', "
+        "now() - interval '900 days', '{}', now(), CASE n WHEN 1 THEN now() END FROM generate_series(1, 2) n",
+    )
+    monkeypatch.setattr(retention_gc, "ROWS_AT_ONCE", 3)
     assert gc(lake)["records_removed"] > 0
+    kept = lake.sql("SELECT job_id FROM lakefork.job_run WHERE job_id LIKE 'flush/%%'")
+    days = seconds_of(lake.settings.retention.jobs_for, "jobs_for") // 86400
+    assert len(kept) == len(range(0, days, 30))
+    assert lake.sql("SELECT plan_id FROM lakefork.plan WHERE job = 'file_cleanup'") == [("cleanup_2",)], "it was begun"
     assert lake.sql("SELECT count(*) FROM lakefork.flush_audit") == [(0,)]
     assert lake.sql("SELECT count(*) FROM lakefork.commit_key") == [(0,)]
 
@@ -597,6 +681,8 @@ def test_the_guard_of_the_database(filled: Filled) -> None:
             "remove_files('p', 'nobody', '{1}', 10)",
             "remove_snapshots('p', 'nobody', '{1}', 10)",
             "remove_definitions('p', 'nobody', '{1}')",
+            "drop_planned('p', 'nobody', 10)",
+            "remove_records('nobody', '1 day', '1 day', '1 day', 10)",
         ):
             with pytest.raises(psycopg.Error, match="lost its lease"):
                 connection.execute(f"SELECT * FROM lakefork.{call}")
