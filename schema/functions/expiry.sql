@@ -231,7 +231,7 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops up to p_limit of the forks that a plan drops, those that are still there; 0: there are none left.
+-- Drops up to p_limit of the forks that a plan drops, those that are still there and not wanted for longer; 0: there are none left.
 CREATE FUNCTION lakefork.drop_planned(p_plan_id text, p_job_id text, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -239,8 +239,8 @@ DECLARE
 BEGIN
     PERFORM lakefork.require_lease(lakefork.gc_lease(), p_job_id);
     SELECT count(*) INTO dropped FROM lakefork.drop_catalogs(
-        ARRAY(SELECT d.catalog_id FROM lakefork.gc_drop d WHERE d.plan_id = p_plan_id AND lakefork.is_live(d.catalog_id)
-              ORDER BY d.catalog_id LIMIT p_limit), 'retention_gc');
+        ARRAY(SELECT d.catalog_id FROM lakefork.gc_drop d JOIN lakefork.fork f ON f.catalog_id = d.catalog_id AND f.expires_at <= d.expires_at
+              WHERE d.plan_id = p_plan_id AND lakefork.is_live(d.catalog_id) ORDER BY d.catalog_id LIMIT p_limit), 'retention_gc');
     RETURN dropped;
 END $$;
 

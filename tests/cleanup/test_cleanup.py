@@ -361,6 +361,7 @@ def test_a_run_that_lost_its_lease_removes_nothing_more(given_up: Filled, monkey
 
 
 def test_a_file_that_cannot_be_removed_is_said_and_tried_again(given_up: Filled) -> None:
+    """Scenario 16: storage that refuses is said clearly, nothing is lost, the next run goes on."""
     lake = given_up.flush_lake
     victim = Path(sorted(scheduled(lake))[0])
     content = victim.read_bytes()
@@ -426,6 +427,7 @@ def test_dropping_in_a_fork_does_not_touch_what_the_parent_has(cloned: Cloned) -
 
 
 def test_many_files_are_removed_by_spark(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenario 7: in batches of a bounded size."""
     monkeypatch.setattr(file_cleanup, "FILES_PER_TASK", 2)
     monkeypatch.setattr(file_cleanup, "FILES_AT_ONCE", 5)
     lake = given_up.flush_lake

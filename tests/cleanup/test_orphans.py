@@ -99,6 +99,7 @@ def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> No
 
 
 def test_young_files_and_files_being_written_are_spared(filled: FlushLake) -> None:
+    """Scenario 6: files being written now."""
     root = Path(filled.lake.catalog.data_path)
     assert orphans(filled, older_than=datetime.timedelta(hours=1)) == []
     (table_id,) = filled.sql("SELECT table_id FROM system.tables WHERE table_name = 'ours'")[0]
@@ -159,6 +160,7 @@ def test_a_fork_keeps_the_files_of_a_parent_that_is_forgotten(filled: FlushLake)
 
 
 def test_odd_spellings_of_references_count(filled: FlushLake, data_dir: Path) -> None:
+    """Scenario 6: doubled slashes, schemes and percent-encoding in paths."""
     root = f"{data_dir}/odd"
     with connect(filled.lake.dsn) as connection:
         table = make_table(connection, make_catalog(connection, "odd", f"file://{root}//"))
@@ -199,6 +201,7 @@ def test_files_of_which_nobody_knows_where_they_lie_are_refused(filled: FlushLak
 
 
 def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled: FlushLake) -> None:
+    """Scenario 6: another catalog's root within this one, and a data path that is a prefix of another."""
     root = filled.lake.catalog.data_path
     with connect(filled.lake.dsn) as connection:
         for name in ("inner", "longer"):
@@ -218,6 +221,7 @@ def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled
 
 
 def test_links_in_a_root_are_neither_orphans_nor_ways_out(filled: FlushLake, tmp_path: Path) -> None:
+    """Scenario 6: links."""
     root = Path(filled.lake.catalog.data_path)
     write(tmp_path / "outside/x")
     (root / "file").symlink_to(tmp_path / "outside/x")

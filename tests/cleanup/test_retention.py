@@ -446,6 +446,7 @@ def test_old_definitions_outlive_their_snapshots(filled: Filled) -> None:
 
 
 def test_other_tenants_keep_their_time_travel(filled: Filled) -> None:
+    """Scenario 1: what one catalog gives up is no other's loss."""
     lake = filled.flush_lake
     other = fork(lake.lake, "other")
     for number in range(3):
@@ -508,6 +509,7 @@ class Crash(BaseException):
 def test_a_run_that_was_cut_off_is_gone_on_with(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, late: bool
 ) -> None:
+    """Scenario 7: expiry stops and is gone on with cleanly."""
     lake = filled.flush_lake
     expected = filled.rows()
     real = getattr(retention, step)
