@@ -659,6 +659,14 @@ CREATE TABLE lakefork.gc_item (
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 
+-- Forks past their time that a plan of retention_gc drops.
+CREATE TABLE lakefork.gc_drop (
+    plan_id    VARCHAR NOT NULL,
+    catalog_id BIGINT NOT NULL,
+    expires_at TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (plan_id, catalog_id)
+);
+
 -- Why files were scheduled for deletion.
 CREATE TABLE lakefork.scheduled_file (
     catalog_id      BIGINT NOT NULL,
@@ -682,6 +690,7 @@ CREATE TABLE lakefork.deletion (
     path          VARCHAR NOT NULL,
     size_bytes    BIGINT,
     last_catalog  VARCHAR,
+    last_table_id BIGINT,
     last_snapshot BIGINT,
     reason        VARCHAR NOT NULL,
     decided_at    TIMESTAMPTZ NOT NULL,

@@ -15,12 +15,14 @@ END $$;
 -- may still open it.
 CREATE FUNCTION lakefork.files_to_clean(p_catalog text, p_scheduled_until timestamptz)
 RETURNS TABLE (catalog_id bigint, data_file_id bigint, path varchar, schedule_start timestamptz, file_size_bytes bigint, last_catalog varchar,
-               last_snapshot bigint, reason varchar)
+               last_table_id bigint, last_snapshot bigint, reason varchar, plan_id varchar)
 LANGUAGE sql STABLE AS $$
-    SELECT s.catalog_id, s.data_file_id, s.path, s.schedule_start, e.file_size_bytes, e.last_catalog, e.last_snapshot, coalesce(e.reason, 'it was scheduled')
+    SELECT s.catalog_id, s.data_file_id, s.path, s.schedule_start, e.file_size_bytes, e.last_catalog, e.last_table_id, e.last_snapshot,
+           coalesce(e.reason, 'it was scheduled'), e.plan_id
     FROM public.ducklake_files_scheduled_for_deletion s
     LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
-    WHERE s.schedule_start <= p_scheduled_until AND (p_catalog IS NULL OR e.last_catalog = p_catalog)
+    WHERE s.schedule_start <= p_scheduled_until
+      AND (p_catalog IS NULL OR coalesce(lakefork.newest_name(s.catalog_id), e.last_catalog) = p_catalog)   -- it may have been renamed meanwhile
 $$;
 
 -- What a run of cleanup would look at, as one word: the same files give the same.
@@ -30,8 +32,8 @@ LANGUAGE sql STABLE AS $$
     FROM lakefork.files_to_clean(p_catalog, p_scheduled_until) f
 $$;
 
--- Decides over up to p_limit scheduled files, the oldest first. Those that any catalog has in any version, or that a job is about to publish, are taken off
--- the list; the others go into the ledger and are returned, to be removed once this is committed.
+-- Decides over up to p_limit scheduled files, the oldest first. Those that any catalog has in any version, by id or by path, or that a job is about to publish,
+-- are taken off the list; the others go into the ledger and are returned, to be removed once this is committed.
 CREATE FUNCTION lakefork.take_for_deletion(
     p_job_id text, p_run_id text, p_plan_id text, p_catalog text, p_scheduled_until timestamptz, p_limit bigint,
     OUT looked_at bigint, OUT still_needed bigint, OUT deletions bigint[], OUT paths text[]
@@ -41,18 +43,21 @@ BEGIN
     WITH listed AS MATERIALIZED (
         SELECT f.* FROM lakefork.files_to_clean(p_catalog, p_scheduled_until) f
         ORDER BY f.schedule_start, f.catalog_id, f.data_file_id LIMIT p_limit
+    ), claimed AS MATERIALIZED (
+        SELECT c.path FROM lakefork.claims(ARRAY(SELECT lakefork.place(l.path) FROM listed l), '{}') c WHERE c.claim IN ('file', 'staged')
     ), judged AS MATERIALIZED (
         SELECT l.*, EXISTS (SELECT FROM public.ducklake_data_file f WHERE f.data_file_id = l.data_file_id)
                  OR EXISTS (SELECT FROM public.ducklake_delete_file f WHERE f.delete_file_id = l.data_file_id)
-                 OR EXISTS (SELECT FROM lakefork.staged_file f WHERE f.path = l.path) AS is_needed
+                 OR lakefork.place(l.path) IN (SELECT c.path FROM claimed c) AS is_needed
         FROM listed l
     ), unscheduled AS (
         DELETE FROM public.ducklake_files_scheduled_for_deletion s USING judged j WHERE s.catalog_id = j.catalog_id AND s.data_file_id = j.data_file_id
     ), forgotten AS (
         DELETE FROM lakefork.scheduled_file s USING judged j WHERE s.catalog_id = j.catalog_id AND s.data_file_id = j.data_file_id
     ), recorded AS (
-        INSERT INTO lakefork.deletion (run_id, job_id, plan_id, file_id, path, size_bytes, last_catalog, last_snapshot, reason, decided_at)
-        SELECT p_run_id, p_job_id, p_plan_id, j.data_file_id, j.path, j.file_size_bytes, j.last_catalog, j.last_snapshot, j.reason, clock_timestamp()
+        INSERT INTO lakefork.deletion (run_id, job_id, plan_id, file_id, path, size_bytes, last_catalog, last_table_id, last_snapshot, reason, decided_at)
+        SELECT p_run_id, p_job_id, coalesce(p_plan_id, j.plan_id), j.data_file_id, j.path, j.file_size_bytes, j.last_catalog, j.last_table_id,
+               j.last_snapshot, j.reason, clock_timestamp()
         FROM judged j WHERE NOT j.is_needed
         RETURNING deletion_id, path
     )
@@ -78,12 +83,14 @@ LANGUAGE sql AS $$
     RETURNING deletion_id, path
 $$;
 
--- Data paths of catalogs that are forgotten: files of theirs may still lie there.
-CREATE FUNCTION lakefork.forgotten_data_paths() RETURNS TABLE (catalog_id bigint, data_path varchar)
-LANGUAGE sql STABLE AS $$
-    SELECT m.scope_id, m.value FROM public.ducklake_metadata m
-    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = m.scope_id)
-$$;
+-- Data paths of catalogs that are forgotten: files of theirs may still lie there. was_written: something was there, at some time.
+CREATE FUNCTION lakefork.forgotten_data_paths() RETURNS TABLE (catalog_id bigint, data_path varchar, was_written boolean)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT m.scope_id, m.value, EXISTS (SELECT FROM lakefork.written_directories(m.value)) FROM public.ducklake_metadata m
+    WHERE m.key = 'data_path' AND m.scope = 'catalog' AND NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = m.scope_id);
+END $$;
 
 CREATE FUNCTION lakefork.forget_data_paths(p_catalog_ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
@@ -99,4 +106,55 @@ LANGUAGE sql AS $$
         removed_at = CASE WHEN o.outcome IN ('removed', 'missing', 'trashed', 'needed') THEN clock_timestamp() END
     FROM unnest(p_deletions, p_outcomes, p_trash_paths) AS o (deletion_id, outcome, trash_path)
     WHERE d.deletion_id = o.deletion_id
+$$;
+
+-- The trash. A file there is in one state at a time, so that nobody brings back what is being removed, nor the other way round:
+--   'trashed'  it can be brought back    'emptying'  a run is about to remove it    'restoring'  somebody is about to bring it back
+-- Who is cut off leaves the state as it is, and the same step is done again by whoever comes next.
+
+-- Takes up to p_limit files that have been in the trash for long enough, with numbers above p_after, to be removed once this is committed.
+CREATE FUNCTION lakefork.take_old_trash(p_job_id text, p_older_than interval, p_after bigint, p_limit bigint)
+RETURNS TABLE (deletion_id bigint, trash_path varchar)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_job_id);
+    RETURN QUERY
+    UPDATE lakefork.deletion d SET outcome = 'emptying'
+    WHERE d.deletion_id IN (
+        SELECT o.deletion_id FROM lakefork.deletion o
+        WHERE o.restored_at IS NULL AND o.deletion_id > p_after
+          AND (o.outcome = 'emptying' OR o.outcome = 'trashed' AND o.removed_at <= now() - p_older_than)
+        ORDER BY o.deletion_id LIMIT p_limit)
+    RETURNING d.deletion_id, d.trash_path;
+END $$;
+
+-- What became of them. One that could not be removed is in the trash as before.
+CREATE FUNCTION lakefork.finish_trash(p_deletions bigint[], p_outcomes text[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lakefork.deletion d
+    SET outcome = CASE WHEN o.is_gone THEN o.outcome ELSE 'trashed' END, trash_path = CASE WHEN NOT o.is_gone THEN d.trash_path END,
+        removed_at = CASE WHEN o.is_gone THEN clock_timestamp() ELSE d.removed_at END
+    FROM (SELECT u.*, u.outcome IN ('removed', 'missing') AS is_gone FROM unnest(p_deletions, p_outcomes) AS u (deletion_id, outcome)) o
+    WHERE d.deletion_id = o.deletion_id AND d.outcome = 'emptying'
+$$;
+
+-- Takes up to p_limit files that a run put into the trash, with numbers above p_after, to be brought back once this is committed.
+CREATE FUNCTION lakefork.take_for_restore(p_holder text, p_run_id text, p_after bigint, p_limit bigint)
+RETURNS TABLE (deletion_id bigint, path varchar, trash_path varchar)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.cleanup_lease(), p_holder);
+    RETURN QUERY
+    UPDATE lakefork.deletion d SET outcome = 'restoring'
+    WHERE d.deletion_id IN (
+        SELECT o.deletion_id FROM lakefork.deletion o
+        WHERE o.run_id = p_run_id AND o.outcome IN ('trashed', 'restoring') AND o.restored_at IS NULL AND o.deletion_id > p_after
+        ORDER BY o.deletion_id LIMIT p_limit)
+    RETURNING d.deletion_id, d.path, d.trash_path;
+END $$;
+
+CREATE FUNCTION lakefork.finish_restore(p_restored bigint[], p_failed bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lakefork.deletion d SET outcome = 'trashed', restored_at = CASE WHEN d.deletion_id = ANY (p_restored) THEN clock_timestamp() END
+    WHERE d.deletion_id = ANY (p_restored || p_failed) AND d.outcome = 'restoring'
 $$;

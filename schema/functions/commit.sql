@@ -1,6 +1,7 @@
 -- One commit = what it relies on + what it changes, checked and written in one round trip.
 
--- What the commit relies on must still be as it was at its base snapshot, and the catalog must be there.
+-- What the commit relies on must still be as it was at its base snapshot, and the catalog must be there. The base may be one that only other catalogs
+-- gave up: whatever this one changed since is still in its rows.
 --   {"tables": [ids]}  the definition of these tables      {"files": [ids]}  the set of files of these tables
 CREATE FUNCTION lakefork.check_requirements(p_catalog_id bigint, p_base bigint, p_requires jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -11,7 +12,9 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id AND c.end_snapshot IS NULL) THEN
         RAISE EXCEPTION 'catalog % does not exist (any more)', p_catalog_id USING ERRCODE = 'LFN01';
-    ELSIF NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_base) THEN
+    ELSIF NOT EXISTS (SELECT FROM public.ducklake_snapshot s WHERE s.snapshot_id = p_base)
+          AND (p_base NOT BETWEEN 0 AND lakefork.newest_snapshot()
+               OR p_base < (SELECT max(r.snapshot_id) FROM lakefork.retained_from r WHERE r.catalog_id = p_catalog_id)) THEN
         RAISE EXCEPTION 'base snapshot % is not a retained snapshot', p_base USING ERRCODE = 'LFN01';
     END IF;
     SELECT array_agg(v::bigint) INTO ids FROM jsonb_array_elements_text(p_requires -> 'tables') v;

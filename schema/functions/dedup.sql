@@ -3,7 +3,7 @@
 CREATE FUNCTION lakefork.dedup_lease(p_catalog_id bigint, p_table_id bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT 'dedup/' || p_catalog_id || '/' || p_table_id $$;
 
--- The batches of all owners that have more than one, or one with rows and tombstones, of live tables; bounds as the catalog records them, the key's by its first column.
+-- The batches of all owners that have more than one, or one with tombstones, of live tables; bounds as the catalog records them, the key's by its first column.
 -- What a fork only inherited is left to whom it belongs, unless the fork is named: else each of a thousand forks would write a copy.
 CREATE FUNCTION lakefork.dedup_candidates(p_catalog text, p_namespace text, p_table text)
 RETURNS TABLE (catalog_id bigint, table_id bigint, user_id varchar, data_file_id bigint, file_order bigint, path text, record_count bigint,
@@ -35,7 +35,7 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN public.ducklake_file_column_stats q ON q.catalog_id = f.catalog_id AND q.data_file_id = f.data_file_id AND q.column_id = 1
     LEFT JOIN public.ducklake_file_column_stats d ON d.catalog_id = f.catalog_id AND d.data_file_id = f.data_file_id AND d.column_id = 2
     LEFT JOIN public.ducklake_file_column_stats k ON k.catalog_id = f.catalog_id AND k.data_file_id = f.data_file_id AND k.column_id = f.key_id
-    WHERE (f.files > 1 OR d.min_value = '0' AND d.max_value = '1') AND (f.has_own OR p_catalog IS NOT NULL)
+    WHERE (f.files > 1 OR d.max_value = '1') AND (f.has_own OR p_catalog IS NOT NULL)
     ORDER BY f.catalog_id, f.table_id, f.user_id, f.data_file_id
 $$;
 

@@ -37,7 +37,7 @@ BEGIN
     ), reasons AS (
         INSERT INTO lakefork.scheduled_file (catalog_id, data_file_id, file_size_bytes, last_catalog, last_table_id, last_snapshot, reason, plan_id)
         SELECT l.catalog_id, l.data_file_id, l.file_size_bytes,
-               (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = l.catalog_id), l.table_id, l.end_snapshot,
+               (SELECT c.catalog_name FROM public.ducklake_catalog c WHERE c.catalog_id = l.catalog_id ORDER BY c.begin_snapshot DESC LIMIT 1), l.table_id, l.end_snapshot,
                CASE WHEN l.end_snapshot IS NULL THEN 'the catalog was dropped' ELSE 'its last snapshot expired' END, p_plan_id
         FROM last_ones l
     )
@@ -130,7 +130,7 @@ LANGUAGE sql AS $$
     )
     INSERT INTO lakefork.scheduled_file (catalog_id, data_file_id, file_size_bytes, last_catalog, last_table_id, last_snapshot, reason, plan_id)
     SELECT g.catalog_id, g.file_id, g.file_size_bytes,
-           (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = g.catalog_id), g.table_id, g.end_snapshot,
+           lakefork.newest_name(g.catalog_id), g.table_id, g.end_snapshot,
            'its last snapshot expired', p_plan_id
     FROM gone g
 $$;
@@ -231,24 +231,45 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Records of what was done, when they are old enough.
-CREATE FUNCTION lakefork.remove_records(p_jobs_for interval, p_audits_for interval, p_keys_for interval) RETURNS bigint
+-- Drops up to p_limit of the forks that a plan drops, those that are still there and not wanted for longer; 0: there are none left.
+CREATE FUNCTION lakefork.drop_planned(p_plan_id text, p_job_id text, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
+    dropped bigint;
+BEGIN
+    PERFORM lakefork.require_lease(lakefork.gc_lease(), p_job_id);
+    SELECT count(*) INTO dropped FROM lakefork.drop_catalogs(
+        ARRAY(SELECT d.catalog_id FROM lakefork.gc_drop d JOIN lakefork.fork f ON f.catalog_id = d.catalog_id AND f.expires_at <= d.expires_at
+              WHERE d.plan_id = p_plan_id AND lakefork.is_live(d.catalog_id) ORDER BY d.catalog_id LIMIT p_limit), 'retention_gc');
+    RETURN dropped;
+END $$;
+
+-- Records of what was done, when they are old enough: up to p_limit of each kind; 0: there are none left. A plan that was begun and not carried out is kept.
+CREATE FUNCTION lakefork.remove_records(p_job_id text, p_jobs_for interval, p_audits_for interval, p_keys_for interval, p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    kind record;
     removed bigint;
     done bigint;
+    is_over CONSTANT text := 'p.created_at < $1 AND (p.begun_at IS NULL OR p.done_at IS NOT NULL)';
 BEGIN
-    removed := lakefork.forget_jobs(p_jobs_for);
-    DELETE FROM lakefork.flush_log l WHERE l.published_at < now() - greatest(p_jobs_for, p_keys_for);
-    GET DIAGNOSTICS done = ROW_COUNT; removed := removed + done;
-    DELETE FROM lakefork.flush_audit a WHERE a.audited_at < now() - p_audits_for;
-    GET DIAGNOSTICS done = ROW_COUNT; removed := removed + done;
-    DELETE FROM lakefork.audit a WHERE a.occurred_at < now() - p_audits_for;
-    GET DIAGNOSTICS done = ROW_COUNT; removed := removed + done;
-    DELETE FROM lakefork.commit_key k WHERE k.committed_at < now() - p_keys_for;
-    GET DIAGNOSTICS done = ROW_COUNT; removed := removed + done;
-    DELETE FROM lakefork.gc_item i USING lakefork.plan p WHERE p.plan_id = i.plan_id AND p.created_at < now() - p_jobs_for;
-    DELETE FROM lakefork.plan p WHERE p.created_at < now() - p_jobs_for;
-    GET DIAGNOSTICS done = ROW_COUNT; removed := removed + done;
+    PERFORM lakefork.require_lease(lakefork.gc_lease(), p_job_id);
+    removed := lakefork.forget_jobs(p_jobs_for, p_limit);
+    FOR kind IN SELECT * FROM (VALUES
+        ('lakefork.flush_log', 'r.published_at < $1', greatest(p_jobs_for, p_keys_for)),
+        ('lakefork.flush_audit', 'r.audited_at < $1', p_audits_for),
+        ('lakefork.audit', 'r.occurred_at < $1', p_audits_for),
+        ('lakefork.commit_key', 'r.committed_at < $1', p_keys_for),
+        ('lakefork.gc_drop', 'EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id AND ' || is_over || ')', p_jobs_for),
+        ('lakefork.gc_item', 'EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id AND ' || is_over || ')', p_jobs_for),
+        ('lakefork.plan', replace(is_over, 'p.', 'r.') || ' AND NOT EXISTS (SELECT FROM lakefork.gc_item i WHERE i.plan_id = r.plan_id)
+                                                          AND NOT EXISTS (SELECT FROM lakefork.gc_drop d WHERE d.plan_id = r.plan_id)', p_jobs_for)
+        ) k (name, condition, kept_for)
+    LOOP
+        EXECUTE format('DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM %1$s r WHERE %2$s LIMIT $2))', kind.name, kind.condition)
+        USING now() - kind.kept_for, p_limit;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        removed := removed + done;
+    END LOOP;
     RETURN removed;
 END $$;

@@ -18,14 +18,15 @@ LANGUAGE sql STABLE AS $$
                     CASE WHEN p_heartbeat_at < now() - interval '2 minutes' THEN 'failed' ELSE 'running' END)
 $$;
 
--- Forgets what jobs reported longer ago; of Airflow's own records, those since the oldest report are shown.
-CREATE FUNCTION lakefork.forget_jobs(p_older_than interval) RETURNS bigint
+-- Forgets what jobs reported longer ago, some at a time; of Airflow's own records, those since the oldest report are shown.
+CREATE FUNCTION lakefork.forget_jobs(p_older_than interval, p_limit bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     since timestamptz := now() - p_older_than;
     forgotten bigint;
 BEGIN
-    DELETE FROM lakefork.job_run WHERE started_at < since AND heartbeat_at < since;
+    DELETE FROM lakefork.job_run
+    WHERE job_id IN (SELECT r.job_id FROM lakefork.job_run r WHERE r.started_at < since AND r.heartbeat_at < since LIMIT p_limit);
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
 END $$;

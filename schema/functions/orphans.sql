@@ -14,7 +14,8 @@ CREATE FUNCTION lakefork.path_key(p_catalog_id bigint, p_table_id bigint, p_path
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(lakefork.tidy_path(p_path, p_relative), CASE WHEN p_relative THEN (p_catalog_id << 32) # p_table_id ELSE 0 END);
 
-CREATE INDEX deletion_kept_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false)) WHERE restored_at IS NOT NULL OR outcome = 'trashed';
+CREATE INDEX deletion_kept_path ON lakefork.deletion (lakefork.path_key(0, 0, path, false))
+    WHERE restored_at IS NOT NULL OR outcome IN ('trashed', 'emptying', 'restoring');
 -- What a catalog commits stays together; only forks have absolute paths.
 CREATE INDEX idx_data_file_path ON public.ducklake_data_file (catalog_id, lakefork.path_key(catalog_id, table_id, path, true)) WHERE path_is_relative;
 CREATE INDEX idx_data_file_absolute_path ON public.ducklake_data_file (lakefork.path_key(0, 0, path, false)) WHERE NOT path_is_relative;
@@ -89,7 +90,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM public.ducklake_files_scheduled_for_deletion f WHERE lakefork.path_key(f.catalog_id, 0, f.path, f.path_is_relative) = k.key)
     UNION ALL
     SELECT k.path, 'file' FROM keys k   -- somebody brought it back from the trash, or it is in the trash where it was (S3)
-    WHERE EXISTS (SELECT FROM lakefork.deletion d WHERE (d.restored_at IS NOT NULL OR d.outcome = 'trashed')
+    WHERE EXISTS (SELECT FROM lakefork.deletion d WHERE (d.restored_at IS NOT NULL OR d.outcome IN ('trashed', 'emptying', 'restoring'))
                   AND lakefork.path_key(0, 0, d.path, false) = k.key)
     UNION ALL
     SELECT k.path, 'staged' FROM keys k WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE lakefork.path_key(0, 0, s.path, false) = k.key)
@@ -101,23 +102,36 @@ BEGIN
                   WHERE a.quarantine IS NOT NULL AND lakefork.path_key(0, 0, a.quarantine, false) = lakefork.path_key(0, 0, d, false));
 END $$;
 
+-- Directories below a path in which batches were written, by whomever. Numbers of batches survive all that was written.
+CREATE INDEX batch_number_directory ON lakefork.batch_number (directory COLLATE "C");
+CREATE FUNCTION lakefork.written_directories(p_path text) RETURNS TABLE (directory varchar, next_number bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT b.directory, b.next_number FROM lakefork.batch_number b
+    WHERE b.directory COLLATE "C" > rtrim(p_path, '/') || '/' AND b.directory COLLATE "C" < rtrim(p_path, '/') || '0'   -- '0' follows '/'
+$$;
+
+-- Some files below a path that catalogs refer to by their full paths: of a parent that is forgotten, only its forks know. They are looked for by number, as
+-- there is no index by directory: it would cost every fork.
+CREATE FUNCTION lakefork.shared_samples(p_path text, p_samples bigint) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(
+        SELECT f.path::text FROM lakefork.written_directories(p_path) d
+        CROSS JOIN LATERAL generate_series(d.next_number - 1, 0, -1) n
+        CROSS JOIN LATERAL (
+            SELECT f.path FROM public.ducklake_data_file f
+            WHERE NOT f.path_is_relative
+              AND lakefork.path_key(0, 0, f.path, false) = lakefork.path_key(0, 0, d.directory || '/batch-' || n || '.parquet', false) LIMIT 1) f
+        LIMIT p_samples)
+$$;
+
 -- Where files lie: the data path of each catalog, and where tables were put by LOCATION. Dropped ones count until they are forgotten.
 --   known    there are still rows of the catalog: what belongs to it as a whole is needed
---   samples  some files that must be there, the newest ones
+--   samples  some files that must be there: the newest ones of its own, or else those that any catalog refers to
 CREATE FUNCTION lakefork.storage_roots(p_samples bigint)
 RETURNS TABLE (catalog_id bigint, table_id bigint, path text, location text, known boolean, samples text[])
 LANGUAGE sql STABLE AS $$
     SELECT r.catalog_id, r.table_id, r.path, r.location, EXISTS (SELECT FROM public.ducklake_catalog c WHERE c.catalog_id = r.catalog_id),
-           ARRAY(SELECT x.path FROM (
-                     SELECT f.data_file_id FROM public.ducklake_data_file f
-                     WHERE f.catalog_id = r.catalog_id AND f.path_is_relative
-                       AND f.begin_snapshot >= r.birth   -- what a fork inherited begins with it, and lies elsewhere
-                       AND CASE WHEN r.table_id = 0
-                                THEN NOT EXISTS (SELECT FROM public.ducklake_table t WHERE t.catalog_id = f.catalog_id
-                                                 AND t.table_id = f.table_id AND NOT t.path_is_relative)
-                                ELSE f.table_id = r.table_id END
-                     ORDER BY f.begin_snapshot DESC LIMIT p_samples) n
-                 JOIN lakefork.file_reference x ON x.catalog_id = r.catalog_id AND x.file_id = n.data_file_id AND x.kind = 'data')
+           CASE WHEN own.samples = '{}' THEN lakefork.shared_samples(r.path, p_samples) ELSE own.samples END
     FROM (
         SELECT m.scope_id AS catalog_id, 0::bigint AS table_id, m.value::text AS path, NULL::text AS location,
                lakefork.catalog_birth(m.scope_id) + (SELECT count(*) FROM lakefork.fork k WHERE k.catalog_id = m.scope_id) AS birth
@@ -128,6 +142,18 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN public.ducklake_tag g ON g.catalog_id = t.catalog_id AND g.object_id = t.table_id AND g.key = 'location'
         WHERE NOT t.path_is_relative
     ) r
+    CROSS JOIN LATERAL (
+        SELECT ARRAY(SELECT x.path FROM (
+                         SELECT f.data_file_id FROM public.ducklake_data_file f
+                         WHERE f.catalog_id = r.catalog_id AND f.path_is_relative
+                           AND f.begin_snapshot >= r.birth   -- what a fork inherited begins with it, and lies elsewhere
+                           AND CASE WHEN r.table_id = 0
+                                    THEN NOT EXISTS (SELECT FROM public.ducklake_table t WHERE t.catalog_id = f.catalog_id
+                                                     AND t.table_id = f.table_id AND NOT t.path_is_relative)
+                                    ELSE f.table_id = r.table_id END
+                         ORDER BY f.begin_snapshot DESC LIMIT p_samples) n
+                     JOIN lakefork.file_reference x ON x.catalog_id = r.catalog_id AND x.file_id = n.data_file_id AND x.kind = 'data')::text[] AS samples
+    ) own
 $$;
 
 -- What keeps orphans from being told: a data path in another form than the normal one, or a table with files of which nobody knows where they lie.

@@ -6,12 +6,33 @@
 CREATE FUNCTION lakefork.gc_lease() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'retention_gc' $$;
 CREATE FUNCTION lakefork.gc_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717817::bigint';
 
+-- A catalog's name, or the last one that it had; NULL once it is forgotten.
+CREATE FUNCTION lakefork.newest_name(p_catalog_id bigint) RETURNS varchar
+LANGUAGE sql STABLE AS $$
+    SELECT c.catalog_name FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id ORDER BY c.begin_snapshot DESC LIMIT 1
+$$;
+
+-- The same of a table, with its namespace.
+CREATE FUNCTION lakefork.newest_table_name(p_catalog_id bigint, p_table_id bigint) RETURNS varchar
+LANGUAGE sql STABLE AS $$
+    SELECT s.schema_name || '.' || t.table_name
+    FROM public.ducklake_table t JOIN public.ducklake_schema s ON s.catalog_id = t.catalog_id AND s.schema_id = t.schema_id
+    WHERE t.catalog_id = p_catalog_id AND t.table_id = p_table_id ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1
+$$;
+
 -- Forks that are not wanted any more.
 CREATE FUNCTION lakefork.expired_forks(p_catalog text DEFAULT NULL) RETURNS TABLE (catalog_id bigint, catalog_name varchar, expires_at timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT f.catalog_id, c.catalog_name, f.expires_at
     FROM lakefork.fork f JOIN public.ducklake_catalog c ON c.catalog_id = f.catalog_id AND c.end_snapshot IS NULL
     WHERE f.expires_at <= now() AND (p_catalog IS NULL OR c.catalog_name = p_catalog) ORDER BY f.expires_at
+$$;
+
+-- From where on a table is complete: from its own floor, or else from that of its catalog (table_id 0). NULL: it always was.
+CREATE FUNCTION lakefork.first_kept(p_catalog_id bigint, p_table_id bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT r.snapshot_id FROM lakefork.retained_from r
+    WHERE r.catalog_id = p_catalog_id AND r.table_id IN (0, p_table_id) ORDER BY r.table_id DESC LIMIT 1
 $$;
 
 -- What decides over the snapshots of each catalog, and of each table with a retention of its own. Of the run's, the table's, the catalog's and the
@@ -56,7 +77,7 @@ LANGUAGE sql STABLE AS $$
     SELECT p.catalog_id, p.catalog_name, p.table_id, p.table_name, p.snapshots, p.time, p.end_snapshot IS NOT NULL, d.snapshot_time,
            (SELECT count(*) FROM lakefork.snapshot_tag g WHERE g.catalog_id = p.catalog_id),
            lakefork.catalog_birth(p.catalog_id),
-           (SELECT r.snapshot_id FROM lakefork.retained_from r WHERE r.catalog_id = p.catalog_id AND r.table_id = p.table_id),
+           lakefork.first_kept(p.catalog_id, p.table_id),
            (SELECT max(c.snapshot_id) FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id),
            coalesce((SELECT c.snapshot_id FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id
                      ORDER BY c.snapshot_id DESC OFFSET p.snapshots - 1 LIMIT 1),
@@ -103,8 +124,9 @@ LANGUAGE sql STABLE AS $$
       AND NOT EXISTS (SELECT FROM lakefork.snapshot_tag g WHERE g.snapshot_id = c.snapshot_id)
 $$;
 
--- Keeps a plan: what was decided (as JSON: catalog_id, table_id, floor, is_whole), with what it would take. Returns its items.
-CREATE FUNCTION lakefork.save_gc_plan(p_plan_id text, p_run_id text, p_params jsonb, p_items jsonb) RETURNS SETOF lakefork.gc_item
+-- Keeps a plan: what was decided (as JSON: catalog_id, table_id, floor, is_whole), with what it would take, and which forks it drops. Returns its items.
+CREATE FUNCTION lakefork.save_gc_plan(p_plan_id text, p_run_id text, p_params jsonb, p_items jsonb, p_dropped bigint[] DEFAULT '{}')
+RETURNS SETOF lakefork.gc_item
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES (p_plan_id, 'retention_gc', p_run_id, clock_timestamp(), p_params);
@@ -112,19 +134,22 @@ BEGIN
     SELECT p_plan_id, r.catalog_id, r.table_id, r.floor, r.is_whole, min(r.floor) OVER c, max(r.floor) OVER c, lakefork.catalog_birth(r.catalog_id)
     FROM jsonb_to_recordset(p_items) AS r (catalog_id bigint, table_id bigint, floor bigint, is_whole boolean)
     WINDOW c AS (PARTITION BY r.catalog_id);
+    INSERT INTO lakefork.gc_drop (plan_id, catalog_id, expires_at)
+    SELECT p_plan_id, f.catalog_id, f.expires_at FROM lakefork.fork f WHERE f.catalog_id = ANY (p_dropped);
     PERFORM lakefork.count_gc_plan(p_plan_id);
     UPDATE lakefork.plan p SET digest = lakefork.gc_digest(p_plan_id) WHERE p.plan_id = p_plan_id;
     RETURN QUERY SELECT * FROM lakefork.gc_item i WHERE i.plan_id = p_plan_id ORDER BY i.catalog_id, i.table_id;
 END $$;
 
--- Fills in what the items take. Files are freed where no catalog keeps them.
+-- Fills in what the items take. A file is freed if no catalog keeps it, and counts once: for the first of the catalogs that give it up.
 CREATE FUNCTION lakefork.count_gc_plan(p_plan_id text) RETURNS void
 LANGUAGE sql AS $$
     WITH judged AS (   -- without a join of the files with themselves: the planner expects few, and they may be a million
         SELECT d.catalog_id, d.file_size_bytes,
-               count(*) OVER (PARTITION BY d.data_file_id)
+               row_number() OVER same = 1 AND count(*) OVER (PARTITION BY d.data_file_id)
                = (SELECT count(*) FROM public.ducklake_data_file o WHERE o.data_file_id = d.data_file_id) AS is_free
         FROM lakefork.doomed_files(p_plan_id, NULL) d
+        WINDOW same AS (PARTITION BY d.data_file_id ORDER BY d.catalog_id)
     ), files AS MATERIALIZED (
         SELECT j.catalog_id, count(*) AS files, sum(j.file_size_bytes) AS bytes, count(*) FILTER (WHERE j.is_free) AS freed_files,
                coalesce(sum(j.file_size_bytes) FILTER (WHERE j.is_free), 0) AS freed_bytes
@@ -139,7 +164,8 @@ LANGUAGE sql AS $$
     WHERE i.plan_id = p_plan_id AND i.table_id = 0 AND j.plan_id = i.plan_id AND j.catalog_id = i.catalog_id AND j.table_id = 0
 $$;
 
--- What a plan was made of. If it is another one when the plan is carried out, somebody tagged, forked, dropped or cleaned up meanwhile.
+-- What a plan was made of. If it is another one when the plan is carried out, somebody tagged, forked, dropped or cleaned up
+-- meanwhile, or wants a fork for longer.
 CREATE FUNCTION lakefork.gc_digest(p_plan_id text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT md5(concat_ws('|',
@@ -147,7 +173,10 @@ LANGUAGE sql STABLE AS $$
         (SELECT string_agg(format('%s %s', g.catalog_id, g.snapshot_id), ';' ORDER BY g.catalog_id, g.snapshot_id)
          FROM lakefork.snapshot_tag g JOIN lakefork.gc_item i ON i.plan_id = p_plan_id AND i.catalog_id = g.catalog_id AND i.table_id = 0),
         (SELECT string_agg(c.catalog_id || ' ' || coalesce(c.end_snapshot::text, ''), ';' ORDER BY c.catalog_id, c.begin_snapshot)
-         FROM public.ducklake_catalog c JOIN lakefork.gc_item i ON i.plan_id = p_plan_id AND i.catalog_id = c.catalog_id AND i.table_id = 0)))
+         FROM public.ducklake_catalog c JOIN lakefork.gc_item i ON i.plan_id = p_plan_id AND i.catalog_id = c.catalog_id AND i.table_id = 0),
+        (SELECT string_agg(d.catalog_id || ' ' || coalesce(f.expires_at::text, ''), ';' ORDER BY d.catalog_id)
+         FROM lakefork.gc_drop d LEFT JOIN lakefork.fork f ON f.catalog_id = d.catalog_id AND lakefork.is_live(d.catalog_id)
+         WHERE d.plan_id = p_plan_id)))
 $$;
 
 -- Stops unless the plan can be carried out: it is there, was not carried out, and would take what it took when it was made.
@@ -168,14 +197,34 @@ BEGIN
     END IF;   -- one that was begun is gone on with
 END $$;
 
--- From now on nobody reads or forks what the plan takes.
+-- From now on nobody reads or forks what the plan takes. A floor says what is gone, and so it never goes down:
+--   a table that gets one of its own begins with what its catalog gave up before
+--   a table that has one, and no item in this plan, gives up what its catalog does
 CREATE FUNCTION lakefork.raise_floors(p_plan_id text, p_job_id text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lakefork.require_lease(lakefork.gc_lease(), p_job_id);
-    INSERT INTO lakefork.retained_from AS r (catalog_id, table_id, snapshot_id)
-    SELECT i.catalog_id, i.table_id, i.floor FROM lakefork.gc_item i WHERE i.plan_id = p_plan_id AND NOT i.is_whole
+    WITH lifted AS (
+        SELECT i.catalog_id, i.table_id, greatest(i.floor, lakefork.first_kept(i.catalog_id, i.table_id)) AS floor
+        FROM lakefork.gc_item i WHERE i.plan_id = p_plan_id AND NOT i.is_whole
+        UNION ALL
+        SELECT r.catalog_id, r.table_id, greatest(i.floor, r.snapshot_id)
+        FROM lakefork.gc_item i JOIN lakefork.retained_from r ON r.catalog_id = i.catalog_id AND r.table_id > 0
+        WHERE i.plan_id = p_plan_id AND i.table_id = 0 AND NOT i.is_whole
+          AND NOT EXISTS (SELECT FROM lakefork.gc_item o WHERE o.plan_id = i.plan_id AND o.catalog_id = i.catalog_id AND o.table_id = r.table_id)
+    )
+    INSERT INTO lakefork.retained_from AS r (catalog_id, table_id, snapshot_id) SELECT l.catalog_id, l.table_id, l.floor FROM lifted l
     ON CONFLICT (catalog_id, table_id) DO UPDATE SET snapshot_id = greatest(r.snapshot_id, excluded.snapshot_id);
+END $$;
+
+-- A snapshot can be kept for ever only as a whole: neither the catalog nor any table that it has there has given up something of it.
+CREATE FUNCTION lakefork.require_complete(p_catalog_id bigint, p_snapshot bigint) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM lakefork.require_retained(p_catalog_id, p_snapshot);
+    PERFORM lakefork.require_kept(p_catalog_id, p_snapshot, lakefork.first_kept(p_catalog_id, 0), 'this catalog');
+    PERFORM lakefork.require_table_kept(p_catalog_id, t.table_id, p_snapshot, s.schema_name || '.' || t.table_name)
+    FROM lakefork.visible_table(p_catalog_id, p_snapshot) t JOIN lakefork.visible_schema(p_catalog_id, p_snapshot) s USING (schema_id);
 END $$;
 
 -- A snapshot that a catalog keeps for ever.
@@ -188,7 +237,7 @@ BEGIN
     IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' THEN
         RAISE EXCEPTION 'tag name % is not well formed: up to 100 letters, digits, _ . and -', coalesce(quote_literal(p_name), 'NULL') USING ERRCODE = 'LFV01';
     END IF;
-    PERFORM lakefork.require_retained(tagged, p_snapshot, true);
+    PERFORM lakefork.require_complete(tagged, p_snapshot);
     INSERT INTO lakefork.snapshot_tag (catalog_id, name, snapshot_id, tagged_at, tagged_by) VALUES (tagged, p_name, p_snapshot, clock_timestamp(), p_author);
 EXCEPTION WHEN unique_violation THEN
     RAISE EXCEPTION 'catalog % has a tag % already', quote_literal(p_catalog), quote_literal(p_name) USING ERRCODE = 'LFX01';

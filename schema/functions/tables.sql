@@ -3,12 +3,8 @@
 -- Tables may keep more or less than their catalog.
 CREATE FUNCTION lakefork.require_table_kept(p_catalog_id bigint, p_table_id bigint, p_snapshot bigint, p_name text) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    first_kept bigint;
 BEGIN
-    SELECT r.snapshot_id INTO first_kept FROM lakefork.retained_from r
-    WHERE r.catalog_id = p_catalog_id AND r.table_id IN (0, p_table_id) ORDER BY r.table_id DESC LIMIT 1;
-    PERFORM lakefork.require_kept(p_catalog_id, p_snapshot, first_kept, 'table ' || p_name);
+    PERFORM lakefork.require_kept(p_catalog_id, p_snapshot, lakefork.first_kept(p_catalog_id, p_table_id), 'table ' || p_name);
     RETURN true;
 END $$;
 

@@ -101,8 +101,8 @@ CREATE VIEW system.manifest_cache AS
 
 -- The ledger of cleanup: which files went, when, why, and who had them last.
 CREATE VIEW system.deletions AS
-    SELECT d.deletion_id, d.run_id, d.plan_id, d.file_id, d.path, d.size_bytes, d.last_catalog, d.last_snapshot, d.reason, d.decided_at, d.removed_at,
-           d.outcome, d.trash_path, d.restored_at
+    SELECT d.deletion_id, d.run_id, d.plan_id, d.file_id, d.path, d.size_bytes, d.last_catalog, d.last_table_id, d.last_snapshot, d.reason, d.decided_at,
+           d.removed_at, d.outcome, d.trash_path, d.restored_at
     FROM lakefork.deletion d;
 
 CREATE VIEW system.snapshot_tags AS

@@ -68,7 +68,7 @@ def _expiry() -> list[Figure]:
         idle = _latencies(dsn, seconds=5)
         stop, latencies = threading.Event(), []
         others = threading.Thread(target=lambda: latencies.extend(_latencies(dsn, until=stop)))
-        longest = _Longest(dsn)
+        longest = _Longest(dsn, connection.info.backend_pid)
         others.start()
         longest.start()
         started = time.perf_counter()
@@ -81,26 +81,32 @@ def _expiry() -> list[Figure]:
     return [
         Figure(AREA, "1,000,000 snapshots of 1,000 catalogs: rows removed", result["rows_removed"] / seconds, "/s", at_least=50_000),
         Figure(AREA, "the same, in all", seconds, "s"),
-        Figure(AREA, "longest transaction that removes", longest.seconds, "s", at_most=2),
+        Figure(AREA, "longest transaction that changes something", longest.seconds, "s", at_most=2),
+        Figure(AREA, "longest transaction of the job, the plan included", longest.of_all, "s"),
         Figure(AREA, "commits of others meanwhile / idle, p99", _p99(latencies) / _p99(idle), "×", at_most=3),
     ]  # fmt: skip
 
 
 class _Longest(threading.Thread):
-    """The oldest transaction of the job that holds the lock of removals, looked for many times a second."""
+    """The age of the job's transaction, whatever it does, looked for many times a second; that of its plan apart."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, pid: int) -> None:
         super().__init__()
-        self._dsn, self._stop_asked, self.seconds = dsn, threading.Event(), 0.0
+        self._dsn, self._pid, self._stop_asked = dsn, pid, threading.Event()
+        self.seconds = self.of_all = 0.0
 
     def run(self) -> None:
         with connect(self._dsn) as connection:
             while not self._stop_asked.wait(0.02):
                 row = connection.execute(
-                    "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - a.xact_start)), 0)::float8 AS s "
-                    "FROM pg_stat_activity a WHERE a.query LIKE 'SELECT%%lakefork.remove_%%' AND a.pid <> pg_backend_pid()"
+                    "SELECT extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS s, "
+                    "a.query ~ 'retention_facts|_gc_plan|raise_floors|doomed_files' AS plans "
+                    "FROM pg_stat_activity a WHERE a.pid = %s AND a.xact_start IS NOT NULL",
+                    (self._pid,),
                 ).fetchone()
-                self.seconds = max(self.seconds, row["s"] if row else 0.0)
+                if row:
+                    self.of_all = max(self.of_all, row["s"])
+                    self.seconds = max(self.seconds, 0.0 if row["plans"] else row["s"])
 
     def finish(self) -> None:
         self._stop_asked.set()
@@ -144,7 +150,7 @@ def _cleanup() -> list[Figure]:
             AREA, "100,000 scheduled files, half still in some of 1,000 forks: decided", decided, "/s", at_least=20_000
         ),
         Figure(AREA, "the same with local removal", SCHEDULED / seconds, "/s", at_least=5_000),
-        Figure(AREA, "the driver's memory grew by", grown, "MB"),
+        Figure(AREA, "the driver's memory grew by", grown, "MB", at_most=100),
     ]
 
 

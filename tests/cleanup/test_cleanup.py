@@ -1,14 +1,19 @@
 """file_cleanup: nothing goes that any catalog needs; what goes is written down first; in doubt nothing goes."""
 
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psycopg
 import pytest
 
@@ -18,11 +23,16 @@ from flush_lake import Filled, FlushLake
 from fork_lake import fork, no_findings, upkeep
 from lake import LOCAL
 from lakefork.catalog import cleanup as ledger
+from lakefork.catalog.catalogs import create_catalog, rename_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import tag_snapshot
-from lakefork.errors import InvalidInputError, JobFailedError, LeaseLostError, NotFoundError
-from lakefork.settings import CleanupSettings
+from lakefork.errors import InvalidInputError, JobFailedError, LeaseHeldError, LeaseLostError, NotFoundError
+from lakefork.params import FileCleanupParams
+from lakefork.settings import CleanupSettings, Settings, StorageSettings
 from lakefork.spark import file_cleanup
+from lakefork.sql.engine import Engine
+from lakefork.storage import StorageOptions
+from sql_lake import SqlLake
 
 
 @pytest.fixture
@@ -52,10 +62,12 @@ def test_every_file_that_goes_is_in_the_ledger(given_up: Filled) -> None:
     found = lake.sql(
         "SELECT path, size_bytes, file_id, last_catalog, last_snapshot, reason, run_id, outcome FROM system.deletions"
     )
+    assert set(lake.sql("SELECT plan_id, last_table_id FROM system.deletions")) == {
+        (plan_id, table_id) for (table_id,) in lake.sql("SELECT table_id FROM system.tables")
+    }, "the plan that gave them up, and the tables that had them"
     assert {row[0]: row[1] for row in found} == sizes
     assert all(row[2] is not None and row[4] is not None for row in found)
     assert {row[3:4] + row[5:] for row in found} == {("main", "its last snapshot expired", "the_run", "removed")}
-    assert plan_id
     assert cleanup(lake)["files_looked_at"] == 0
 
 
@@ -72,6 +84,33 @@ def test_what_is_young_stays(cloned: Cloned) -> None:
 def test_files_of_one_catalog_only(given_up: Filled) -> None:
     assert cleanup(given_up.flush_lake, catalog="other")["files_looked_at"] == 0
     assert cleanup(given_up.flush_lake, catalog="main")["files_deleted"] == 9
+
+
+def test_files_of_a_catalog_that_was_renamed(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    with connect(lake.lake.dsn) as connection:
+        rename_catalog(connection, lake.lake.catalog, "another")
+    assert cleanup(lake, catalog="main")["files_looked_at"] == 0
+    assert "  another: 9 file(s)" in cleanup(lake, catalog="another", dry_run=True)["plan"]
+    assert cleanup(lake, catalog="another")["files_deleted"] == 9
+
+
+@pytest.mark.parametrize("of_fork", [False, True])
+def test_a_file_that_is_known_under_another_number_is_needed(given_up: Filled, of_fork: bool) -> None:
+    """The list names it by a number that nobody has; a catalog has its path, relative or in full."""
+    lake = given_up.flush_lake
+    cleanup(lake)
+    path = lake.paths("app.ours")[0]
+    if of_fork:
+        fork(lake.lake, "child")
+        execute(lake, "DELETE FROM ducklake_data_file WHERE catalog_id = %s", lake.lake.catalog.catalog_id)
+    execute(
+        lake,
+        "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (1, 987654, %s, false, now() - interval '3 days')",
+        path.replace("/app/", "//app/"),
+    )
+    assert cleanup(lake)["files_still_needed"] == 1
+    assert Path(path).exists()
 
 
 def test_missing_files_are_fine(given_up: Filled) -> None:
@@ -134,12 +173,70 @@ def test_a_fork_that_begins_before_the_check_is_waited_for(given_up: Filled) -> 
     assert Path(victim).exists()
 
 
-@pytest.mark.parametrize("broken", ["permission", "timeout", "connection", "function"])
+def test_a_fork_made_between_the_check_and_the_removal(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenario 4: what is in the ledger is in no catalog, so that a fork can neither get it nor miss it."""
+    lake = given_up.flush_lake
+    expected = given_up.rows()
+    real = file_cleanup._remove_all
+    forks: list[Any] = []
+
+    def fork_and_remove(*arguments: Any, **named: Any) -> Any:
+        forks.append(fork(lake.lake, "late"))
+        with pytest.raises(NotFoundError, match="not retained"):
+            fork(lake.lake, "earlier", as_of=forks[0].catalog.begin_snapshot - 3)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(file_cleanup, "_remove_all", fork_and_remove)
+    assert cleanup(lake)["files_deleted"] == 9
+    late = Filled(upkeep(lake, forks[0]))
+    assert late.rows() == late.in_files() == given_up.rows() == expected
+    assert no_findings(lake.lake)
+
+
+def test_a_check_that_takes_too_long_is_given_up(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits wait for it, and so it has a limit."""
+    lake = given_up.flush_lake
+    doomed = scheduled(lake)
+    monkeypatch.setattr(ledger, "FENCE_TIMEOUT", "300ms")
+    execute(
+        lake,
+        "CREATE OR REPLACE FUNCTION lakefork.claims(p_paths text[], p_directories text[]) RETURNS TABLE (path text, claim text) "
+        "LANGUAGE sql AS $$ SELECT pg_sleep(20)::text, 'file' $$",
+    )
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        cleanup(lake)
+    assert scheduled(lake) == doomed
+    assert all(Path(path).exists() for path in doomed)
+    assert ledger_of(lake) == []
+
+
+def test_a_role_that_may_not_look_everywhere_deletes_nothing(given_up: Filled) -> None:
+    """Scenario 1: a guard that cannot see a table says nothing about it."""
+    lake, role = given_up.flush_lake, f"cleaner_{uuid.uuid4().hex[:8]}"
+    doomed = scheduled(lake)
+    execute(lake, f"CREATE ROLE {role}")
+    for schema in ("public", "lakefork", "system"):
+        execute(lake, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        execute(lake, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    execute(lake, f"REVOKE SELECT ON ducklake_delete_file FROM {role}")
+    with lake.context(job="file_cleanup") as context:
+        context.leases.take(context.connection, "file_cleanup")
+        context.connection.execute(f"SET ROLE {role}")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="ducklake_delete_file"):
+            file_cleanup.run_file_cleanup(context, FileCleanupParams())
+        context.connection.execute("RESET ROLE")
+    assert scheduled(lake) == doomed
+    assert all(Path(path).exists() for path in doomed)
+    execute(lake, f"DROP OWNED BY {role}")
+    execute(lake, f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("broken", ["table", "timeout", "connection", "function"])
 def test_a_guard_that_fails_deletes_nothing(given_up: Filled, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = given_up.flush_lake
     files, doomed = on_disk(root_of(lake)), scheduled(lake)
     holder: psycopg.Connection[Any] | None = None
-    if broken == "permission":
+    if broken == "table":
         execute(lake, "ALTER TABLE ducklake_delete_file RENAME TO hidden")
     elif broken == "timeout":
         execute(
@@ -264,6 +361,7 @@ def test_a_run_that_lost_its_lease_removes_nothing_more(given_up: Filled, monkey
 
 
 def test_a_file_that_cannot_be_removed_is_said_and_tried_again(given_up: Filled) -> None:
+    """Scenario 16: storage that refuses is said clearly, nothing is lost, the next run goes on."""
     lake = given_up.flush_lake
     victim = Path(sorted(scheduled(lake))[0])
     content = victim.read_bytes()
@@ -292,7 +390,8 @@ def test_an_approved_plan_and_one_that_changed(given_up: Filled) -> None:
     lake = given_up.flush_lake
     plan = cleanup(lake, dry_run=True)
     assert plan["files_planned"] == 9
-    assert any("main: 9 file(s)" in line for line in lake.lines), lake.lines
+    assert "  main: 9 file(s)" in plan["plan"]
+    assert "    app.ours: 3 file(s)" in plan["plan"]
     execute(
         lake,
         "DELETE FROM ducklake_files_scheduled_for_deletion WHERE data_file_id = (SELECT min(data_file_id) FROM ducklake_files_scheduled_for_deletion)",
@@ -303,6 +402,8 @@ def test_an_approved_plan_and_one_that_changed(given_up: Filled) -> None:
     plan = cleanup(lake, dry_run=True)
     assert cleanup(lake, plan_id=plan["plan_id"])["files_deleted"] == 8
     assert {row[0] for row in lake.sql("SELECT plan_id FROM system.deletions")} == {plan["plan_id"]}
+    finished = "SELECT begun_at <= done_at FROM lakefork.plan WHERE plan_id = %s"
+    assert lake.sql(finished, plan["plan_id"]) == [(True,)]
     with pytest.raises(NotFoundError, match="there is no plan 'nonsense' of file_cleanup"):
         cleanup(lake, plan_id="nonsense")
 
@@ -326,6 +427,7 @@ def test_dropping_in_a_fork_does_not_touch_what_the_parent_has(cloned: Cloned) -
 
 
 def test_many_files_are_removed_by_spark(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenario 7: in batches of a bounded size."""
     monkeypatch.setattr(file_cleanup, "FILES_PER_TASK", 2)
     monkeypatch.setattr(file_cleanup, "FILES_AT_ONCE", 5)
     lake = given_up.flush_lake
@@ -376,6 +478,27 @@ def test_a_plan_of_orphans_that_changed_is_refused(given_up: Filled) -> None:
     assert stray.exists()
 
 
+def test_an_approved_plan_removes_the_orphans_that_were_compared(
+    given_up: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that appears after the comparison is not part of it."""
+    lake = given_up.flush_lake
+    cleanup(lake)
+    stray = stray_file(lake, 77)
+    plan = cleanup(lake, orphans=True, older_than="1s", dry_run=True)
+    late = stray.with_name("batch-78.parquet")
+    real = file_cleanup.require_same
+
+    def compare_and_add(*arguments: Any) -> None:
+        real(*arguments)
+        late.write_bytes(b"later")
+        os.utime(late, (0, 0))
+
+    monkeypatch.setattr(file_cleanup, "require_same", compare_and_add)
+    assert cleanup(lake, plan_id=plan["plan_id"])["orphans"] == 1
+    assert (stray.exists(), late.exists()) == (False, True)
+
+
 def test_an_orphan_that_becomes_known_before_the_check_stays(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = given_up.flush_lake
     cleanup(lake)
@@ -422,3 +545,147 @@ def test_the_trash_is_emptied_after_a_time(given_up: Filled) -> None:
     cleanup(lake, settings=settings)
     assert on_disk(trash) == set()
     assert {row[1] for row in ledger_of(lake)} == {"removed"}
+
+
+WITH_TRASH = {"cleanup": CleanupSettings(trash=True, trash_for="7d")}
+AGED = "UPDATE lakefork.deletion SET removed_at = removed_at - interval '8 days'"
+
+
+def test_what_cannot_be_removed_from_the_trash_stays_there(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    settings = lake.settings.model_copy(update=WITH_TRASH)
+    cleanup(lake, "the_run", settings)
+    execute(lake, AGED)
+    victim = Path(sorted(on_disk(Path(lake.lake.catalog.data_path) / ".trash"))[0])
+    content = victim.read_bytes()
+    victim.unlink()
+    victim.mkdir()
+    with pytest.raises(JobFailedError, match=rf"1 file\(s\) could not be removed, .* the first: {victim}"):
+        cleanup(lake, settings=settings)
+    assert lake.sql("SELECT trash_path, outcome FROM system.deletions WHERE outcome <> 'removed'") == [
+        (str(victim), "trashed")
+    ]
+    original = Path(lake.sql("SELECT path FROM system.deletions WHERE outcome = 'trashed'")[0][0])
+    original.write_bytes(b"somebody else's")
+    victim.rmdir()
+    victim.write_bytes(content)
+    cleanup(lake, settings=settings)
+    assert {row[1] for row in ledger_of(lake)} == {"removed"}
+    assert (victim.exists(), original.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("step", ["restore_from_trash", "finish_restore"])
+def test_an_undelete_that_was_cut_off_loses_nothing(
+    given_up: Filled, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    lake = given_up.flush_lake
+    doomed = {path: Path(path).read_bytes() for path in scheduled(lake)}
+    settings = lake.settings.model_copy(update=WITH_TRASH)
+    cleanup(lake, "the_run", settings)
+
+    def dying(*_: Any, **__: Any) -> Any:
+        raise Crash
+
+    monkeypatch.setattr(file_cleanup, step, dying)
+    with connect(lake.lake.dsn) as connection:
+        with pytest.raises(Crash):
+            file_cleanup.undelete(connection, "the_run", LOCAL)
+        monkeypatch.undo()
+        execute(lake, AGED)
+        time.sleep(1.1)
+        assert cleanup(lake, settings=settings, orphans=True, older_than="1s")["orphans"] == 0
+        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (9, [])
+    assert {path: Path(path).read_bytes() for path in doomed} == doomed
+    cleanup(lake, settings=settings, orphans=True, older_than="1s")
+    assert {path: Path(path).read_bytes() for path in doomed} == doomed
+
+
+def test_the_trash_is_not_emptied_and_brought_back_at_once(given_up: Filled) -> None:
+    lake = given_up.flush_lake
+    cleanup(lake, "the_run", lake.settings.model_copy(update=WITH_TRASH))
+    week = datetime.timedelta(days=7)
+    with lake.context(job="file_cleanup") as context, connect(lake.lake.dsn) as connection:
+        context.leases.take(context.connection, "file_cleanup")
+        with pytest.raises(LeaseHeldError, match="file_cleanup is being worked on"):
+            file_cleanup.undelete(connection, "the_run", LOCAL)
+        execute(lake, AGED)
+        job_id = context.run.job_id
+        taken = ledger.take_old_trash(context.connection, job_id, week, 0, 4)
+        others = ledger.take_for_restore(context.connection, job_id, "the_run", 0, 100)
+        assert (len(taken), len(others)) == (4, 5)
+        assert not set(taken) & {row["deletion_id"] for row in others}
+        assert set(ledger.take_old_trash(context.connection, job_id, week, 0, 100)) == set(taken)
+        with pytest.raises(LeaseLostError):
+            ledger.take_old_trash(context.connection, "nobody", week, 0, 100)
+
+
+@pytest.fixture
+def on_s3(flush_lake: FlushLake, s3: str, make_settings: Callable[..., Settings]) -> Iterator[tuple[FlushLake, Any]]:
+    """A lake on S3 with two files that were given up two days ago, and its keys."""
+    client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
+    client.create_bucket(Bucket="lake")
+    settings = make_settings(storage=StorageSettings(s3_endpoint=s3, s3_region="us-east-1"))
+    with connect(flush_lake.lake.dsn) as connection:
+        catalog = create_catalog(connection, "cloud", "s3://lake/cloud")
+    with Engine(settings, flush_lake.lake.dsn) as engine:
+        lake = FlushLake(SqlLake(engine, flush_lake.lake.dsn, catalog), settings, flush_lake.expectations)
+        lake.lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY)")
+        for number in range(2):
+            lake.lake.run(f"INSERT INTO app.t VALUES ({number})")
+            lake.flush()
+        lake.dedup()
+        gc(lake, retain_snapshots=1)
+        age_schedule(lake)
+
+        def batches() -> set[str]:
+            found = client.list_objects_v2(Bucket="lake").get("Contents", [])
+            return {f"s3://lake/{one['Key']}" for one in found if one["Key"].endswith(".parquet")}
+
+        yield lake, batches
+
+
+def test_cleanup_on_s3_goes_on_after_an_s3_that_was_busy(
+    on_s3: tuple[FlushLake, Any], make_settings: Callable[..., Settings]
+) -> None:
+    """Scenario 16: an S3 that answers 503 is one clear error, nothing is lost, the next run goes on."""
+    lake, batches = on_s3
+    doomed = scheduled(lake)
+    assert len(doomed) == 2 and doomed < batches()
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(503)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Busy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    busy = make_settings(storage=StorageSettings(s3_endpoint=f"http://127.0.0.1:{server.server_port}"))
+    with pytest.raises(JobFailedError, match=r"2 file\(s\) could not be removed, the next run tries again"):
+        cleanup(lake, settings=busy)
+    server.shutdown()
+    server.server_close()
+    assert doomed < batches()
+    assert cleanup(lake)["files_deleted"] == 2
+    assert batches() == referenced(lake)
+    assert lake.lake.rows("SELECT id FROM app.t ORDER BY id") == [(0,), (1,)]
+
+
+def test_trash_and_undelete_on_s3(on_s3: tuple[FlushLake, Any]) -> None:
+    """Files stay in their place: whoever brings them back takes them off the list of those to remove."""
+    lake, batches = on_s3
+    doomed, settings = scheduled(lake), lake.settings.model_copy(update=WITH_TRASH)
+    assert cleanup(lake, "the_run", settings)["files_deleted"] == 2
+    assert doomed < batches()
+    storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
+    with connect(lake.lake.dsn) as connection:
+        assert file_cleanup.undelete(connection, "the_run", storage) == (2, [])
+    execute(lake, AGED)
+    assert cleanup(lake, settings=settings, orphans=True, older_than="1s")["orphans"] == 0
+    assert doomed < batches()
+    execute(lake, "UPDATE lakefork.deletion SET restored_at = NULL")
+    cleanup(lake, settings=settings)
+    assert batches() == referenced(lake)

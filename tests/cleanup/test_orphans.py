@@ -2,6 +2,7 @@
 
 import datetime
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
+from cleanup_lake import age_schedule, cleanup, execute, gc
 from flush_lake import FlushLake
 from fork_lake import fork
 from lake import add_file, make_catalog, make_table
@@ -97,6 +99,7 @@ def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> No
 
 
 def test_young_files_and_files_being_written_are_spared(filled: FlushLake) -> None:
+    """Scenario 6: files being written now."""
     root = Path(filled.lake.catalog.data_path)
     assert orphans(filled, older_than=datetime.timedelta(hours=1)) == []
     (table_id,) = filled.sql("SELECT table_id FROM system.tables WHERE table_name = 'ours'")[0]
@@ -157,6 +160,7 @@ def test_a_fork_keeps_the_files_of_a_parent_that_is_forgotten(filled: FlushLake)
 
 
 def test_odd_spellings_of_references_count(filled: FlushLake, data_dir: Path) -> None:
+    """Scenario 6: doubled slashes, schemes and percent-encoding in paths."""
     root = f"{data_dir}/odd"
     with connect(filled.lake.dsn) as connection:
         table = make_table(connection, make_catalog(connection, "odd", f"file://{root}//"))
@@ -197,6 +201,7 @@ def test_files_of_which_nobody_knows_where_they_lie_are_refused(filled: FlushLak
 
 
 def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled: FlushLake) -> None:
+    """Scenario 6: another catalog's root within this one, and a data path that is a prefix of another."""
     root = filled.lake.catalog.data_path
     with connect(filled.lake.dsn) as connection:
         for name in ("inner", "longer"):
@@ -216,6 +221,7 @@ def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled
 
 
 def test_links_in_a_root_are_neither_orphans_nor_ways_out(filled: FlushLake, tmp_path: Path) -> None:
+    """Scenario 6: links."""
     root = Path(filled.lake.catalog.data_path)
     write(tmp_path / "outside/x")
     (root / "file").symlink_to(tmp_path / "outside/x")
@@ -257,6 +263,59 @@ def test_a_wrong_mount_is_refused(filled: FlushLake, what: str) -> None:
         write(root / "app/other/shared/batch-0.parquet")
     with pytest.raises(StorageError, match=r"none of the \d+ newest files .* is the right storage mounted\?"):
         orphans(filled)
+
+
+def test_a_wrong_mount_at_the_path_of_a_forgotten_parent_is_refused(flush_lake: FlushLake) -> None:
+    """Only a fork refers to what lies there."""
+    lake = flush_lake.lake
+    lake.run(TABLES)
+    lake.run("INSERT INTO app.ours VALUES (1)")
+    flush_lake.flush()
+    child = fork(lake, "child")
+    with connect(lake.dsn) as connection:
+        drop_catalog(connection, lake.catalog)
+    gc(flush_lake, retain_snapshots=1)
+    assert flush_lake.sql("SELECT count(*) FROM ducklake_catalog") == [(1,)]
+    assert child.rows("SELECT id FROM app.ours") == [(1,)]
+    root = Path(lake.catalog.data_path)
+    right = root.rename(root.with_name("right"))
+    (foreign,) = write(root / "app/ours/shared/somebody.parquet")
+    with pytest.raises(StorageError, match=r"none of the 1 newest files .* is the right storage mounted\?"):
+        orphans(flush_lake)
+    Path(foreign).unlink()
+    shutil.rmtree(root)
+    right.rename(root)
+    assert not {path for path in orphans(flush_lake) if path.endswith(".parquet")}
+
+
+@pytest.mark.parametrize("found", ["nothing", "an empty directory"])
+def test_the_path_of_a_forgotten_catalog_is_remembered_while_its_storage_is_away(
+    flush_lake: FlushLake, found: str
+) -> None:
+    lake = flush_lake.lake
+    lake.run(TABLES)
+    lake.run("INSERT INTO app.ours VALUES (1)")
+    flush_lake.flush()
+    with connect(lake.dsn) as connection:
+        create_catalog(connection, "other", f"{lake.catalog.data_path}_other")
+        drop_catalog(connection, lake.catalog)
+    gc(flush_lake, retain_snapshots=1)
+    root = Path(lake.catalog.data_path)
+    mounted = root.rename(root.with_name("mounted"))
+    if found != "nothing":
+        root.mkdir()
+    paths = "SELECT count(*) FROM ducklake_metadata WHERE key = 'data_path' AND value = %s"
+    execute(flush_lake, "UPDATE ducklake_files_scheduled_for_deletion SET schedule_start = now() + interval '1 day'")
+    cleanup(flush_lake, orphans=True)
+    assert flush_lake.sql(paths, str(root)) == [(1,)]
+    if found != "nothing":
+        root.rmdir()
+    mounted.rename(root)
+    age_schedule(flush_lake)
+    time.sleep(1.1)
+    cleanup(flush_lake, orphans=True, older_than="1s")
+    assert flush_lake.sql(paths, str(root)) == [(0,)]
+    assert not [path for path in root.rglob("*") if path.is_file()]
 
 
 def test_catalogs_that_never_wrote_need_no_root(filled: FlushLake, data_dir: Path) -> None:

@@ -1,6 +1,8 @@
 """retention_gc: exactly what the policies give up goes, and nobody else loses anything."""
 
+import contextlib
 import datetime
+import random
 import threading
 import time
 from pathlib import Path
@@ -14,12 +16,13 @@ from cloned_lake import Cloned, three_flushes_and_a_dedup
 from flush_lake import Filled, FlushLake
 from fork_lake import fork, no_findings, upkeep
 from lakefork.catalog import retention
-from lakefork.catalog.catalogs import drop_catalog
+from lakefork.catalog.catalogs import Catalog, drop_catalog, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
+from lakefork.durations import seconds_of
 from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
 from lakefork.maintenance.retention import RetentionFacts
-from lakefork.settings import RetentionSettings
+from lakefork.settings import RetentionSettings, Settings
 from lakefork.spark import retention_gc
 from sql_lake import SqlLake
 
@@ -36,6 +39,25 @@ def newest(lake: FlushLake) -> int:
 
 def at(lake: SqlLake, snapshot: int) -> list[tuple[Any, ...]]:
     return lake.rows(f"SELECT * FROM app.ours AT (VERSION => {snapshot}) ORDER BY id")
+
+
+def history_of(lake: FlushLake) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    """What can be read of each table at each snapshot."""
+    found = {}
+    for number in range(newest(lake) + 1):
+        for table in ("app.mine", "app.ours"):
+            with contextlib.suppress(NotFoundError):
+                found[table, number] = lake.lake.rows(f"SELECT * FROM {table} AT (VERSION => {number}) ORDER BY ALL")
+    return found
+
+
+def check_that_what_can_be_read_is_exact(
+    lake: FlushLake, before: dict[tuple[str, int], list[tuple[Any, ...]]], *refused: tuple[str, int]
+) -> None:
+    after = history_of(lake)
+    assert {place: rows for place, rows in after.items() if place in before and rows != before[place]} == {}
+    assert not set(refused) & set(after)
+    assert {("app.ours", newest(lake)), ("app.mine", newest(lake))} <= set(after)
 
 
 def root_of(lake: FlushLake) -> Path:
@@ -158,6 +180,87 @@ def test_policies_of_settings_catalogs_and_tables(filled: Filled) -> None:
     assert no_findings(lake.lake)
 
 
+def keeps(lake: FlushLake, time: str) -> Settings:
+    return lake.settings.model_copy(update={"retention": RetentionSettings(retain_for=time, retain_snapshots=0)})
+
+
+def test_a_table_that_kept_more_gives_up_what_a_run_takes_from_its_catalog(filled: Filled) -> None:
+    """Its own floor is below that of the catalog; a run whose parameters overrule all policies takes its files, too."""
+    lake = filled.flush_lake
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    before, last = history_of(lake), newest(lake)
+    gc(lake, settings=keeps(lake, "7d"))
+    assert at(lake.lake, last - 3) == before["app.ours", last - 3] != []
+    lake.lake.run("CREATE NAMESPACE later")
+    gc_and_clean(lake)
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+def test_a_table_that_is_to_keep_more_begins_with_what_is_left(filled: Filled) -> None:
+    """The catalog gave up its files before the table had a policy of its own."""
+    lake = filled.flush_lake
+    before, last = history_of(lake), newest(lake)
+    gc_and_clean(lake)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    lake.lake.run("CREATE NAMESPACE later")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    gc(lake, settings=keeps(lake, "7d"))
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+def test_an_older_plan_does_not_bring_a_floor_down(filled: Filled) -> None:
+    lake = filled.flush_lake
+    lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    before, last = history_of(lake), newest(lake)
+    plan = gc(lake, settings=keeps(lake, "7d"), dry_run=True)
+    gc_and_clean(lake)
+    with lake.context(job="retention_gc") as context:
+        context.leases.take(context.connection, "retention_gc")
+        context.connection.execute("SELECT lakefork.raise_floors(%s, %s)", (plan["plan_id"], context.run.job_id))
+    check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_what_can_be_read_is_exact_whatever_policies_came_and_went(filled: Filled, seed: int) -> None:
+    lake, dice = filled.flush_lake, random.Random(seed)  # noqa: S311 - it must repeat
+    before = history_of(lake)
+    for number in range(6):
+        table = dice.choice(["mine", "ours"])
+        option = dice.choice([f"retain_for = '{90 + number}d'", f"retain_snapshots = {number + 1}"])
+        lake.lake.run(f"ALTER TABLE app.{table} SET ({option})")
+        lake.lake.run(f"CREATE NAMESPACE n{number}")
+        before |= {place: rows for place, rows in history_of(lake).items() if place not in before}
+        with connect(lake.lake.dsn) as connection:
+            set_retention(connection, "main", dice.choice([None, 1, 2]), None)
+        gc_and_clean(lake, retain_snapshots=dice.choice([None, None, 1, 3]))
+        check_that_what_can_be_read_is_exact(lake, before)
+    assert no_findings(lake.lake)
+
+
+def test_only_a_snapshot_that_is_complete_can_be_tagged(filled: Filled) -> None:
+    """A table may keep less than its catalog, and the catalog less than a table."""
+    lake = filled.flush_lake
+    last = newest(lake)
+    lake.lake.run("ALTER TABLE app.ours SET (retain_snapshots = 1)")
+    lake.lake.run("CREATE NAMESPACE later")
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 3, None)
+        gc(lake, settings=keeps(lake, "7d"))
+        with pytest.raises(NotFoundError, match=rf"snapshot {last} is not retained any more: table app.ours keeps"):
+            tag_snapshot(connection, "main", last, "half")
+        tag_snapshot(connection, "main", last + 2, "whole")
+        lake.lake.run("ALTER TABLE app.mine SET (retain_for = '90d')")
+        set_retention(connection, "main", 1, None)
+        gc(lake, settings=keeps(lake, "7d"))
+        with pytest.raises(NotFoundError, match=r"not retained any more: this catalog keeps"):
+            tag_snapshot(connection, "main", last + 1, "half")
+
+
 def test_tagged_snapshots_are_kept(filled: Filled) -> None:
     lake = filled.flush_lake
     lake.lake.run("ALTER TABLE app.ours ADD COLUMN n INT")
@@ -193,7 +296,10 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
 
 
 def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
-    """Scenarios 1 and 3: the fork keeps files that the parent gave up, also ended ones within its retention."""
+    """Scenarios 1 and 3: a parent expires and cleans up while a fork needs the files, also ended ones that it retains.
+
+    DuckDB alone reads the same from the fork's files.
+    """
     lake = filled.flush_lake
     with connect(lake.lake.dsn) as connection:
         tag_snapshot(connection, "main", newest(lake) - 4, "early")
@@ -217,6 +323,7 @@ def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
     lake.lake.run("DROP TABLE app.ours; DROP TABLE app.mine")
     gc_and_clean(lake, catalog="main")
     assert at(child, birth) == child.rows("SELECT * FROM app.ours ORDER BY id") == expected
+    assert Filled(of_child).rows() == Filled(of_child).in_files()
     gc_and_clean(lake)
     assert child.rows("SELECT * FROM app.ours ORDER BY id") == expected
     assert on_disk(root_of(lake)) == referenced(lake)
@@ -265,9 +372,34 @@ def test_forks_past_their_time_are_dropped(filled: Filled) -> None:
     fork(lake.lake, "long", expires_after=datetime.timedelta(days=1))
     assert gc(lake)["forks_dropped"] == 0
     execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
-    assert gc(lake, dry_run=True).get("forks_dropped") is None
-    assert gc(lake)["forks_dropped"] == 1
+    plan = gc(lake, dry_run=True)
+    assert plan["forks_dropped"] == 1
+    assert "  brief: is dropped, as a fork that was wanted until" in plan["plan"]
+    assert lake.sql("SELECT count(*) FROM system.catalogs") == [(3,)]
+    assert gc(lake, plan_id=plan["plan_id"])["forks_dropped"] == 1
     assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("long",), ("main",)]
+    assert gc(lake)["forks_dropped"] == 0
+
+
+def test_a_fork_that_is_wanted_for_longer_stops_the_plan_that_drops_it(filled: Filled) -> None:
+    lake = filled.flush_lake
+    fork(lake.lake, "brief", expires_after=datetime.timedelta(hours=1))
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
+    plan = gc(lake, dry_run=True)
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at + interval '9 days'")
+    with pytest.raises(InvalidInputError, match=r"has changed since .*: make a new one"):
+        gc(lake, plan_id=plan["plan_id"])
+    assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("brief",), ("main",)]
+
+
+def test_forks_are_dropped_only_under_the_lease(filled: Filled) -> None:
+    lake = filled.flush_lake
+    fork(lake.lake, "brief", expires_after=datetime.timedelta(hours=1))
+    execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
+    plan = gc(lake, dry_run=True)
+    with connect(lake.lake.dsn) as connection, pytest.raises(LeaseLostError):
+        list(retention.drop_planned(connection, plan["plan_id"], "nobody", 10))
+    assert lake.sql("SELECT count(*) FROM system.catalogs") == [(2,)]
 
 
 def test_dropped_tables_take_their_hot_rows_along(filled: Filled) -> None:
@@ -314,6 +446,7 @@ def test_old_definitions_outlive_their_snapshots(filled: Filled) -> None:
 
 
 def test_other_tenants_keep_their_time_travel(filled: Filled) -> None:
+    """Scenario 1: what one catalog gives up is no other's loss."""
     lake = filled.flush_lake
     other = fork(lake.lake, "other")
     for number in range(3):
@@ -339,12 +472,19 @@ def test_an_approved_plan_is_carried_out_as_it_was(filled: Filled) -> None:
         gc(lake, plan_id="nonsense")
 
 
-@pytest.mark.parametrize("change", ["tag", "fork", "drop"])
+@pytest.mark.parametrize("change", ["tag", "fork", "drop", "policy", "policy of a table", "settings"])
 def test_a_plan_that_is_not_true_any_more_is_refused(filled: Filled, change: str) -> None:
     lake = filled.flush_lake
     early = newest(lake) - 4
-    plan = gc(lake, retain_snapshots=1, dry_run=True)
-    if change == "tag":
+    execute(lake, "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '10 days'")
+    plan = gc(lake, settings=keeps(lake, "1d"), dry_run=True)
+    assert plan["files_scheduled"] == 9
+    if change == "policy of a table":
+        lake.lake.run("ALTER TABLE app.ours SET (retain_for = '90d')")
+    elif change == "policy":
+        with connect(lake.lake.dsn) as connection:
+            set_retention(connection, "main", None, "90d")
+    elif change == "tag":
         with connect(lake.lake.dsn) as connection:
             tag_snapshot(connection, "main", early, "kept")
     elif change == "fork":
@@ -354,7 +494,7 @@ def test_a_plan_that_is_not_true_any_more_is_refused(filled: Filled, change: str
             drop_catalog(connection, lake.lake.catalog)
     before = lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id")
     with pytest.raises(InvalidInputError, match=r"has changed since .*: make a new one"):
-        gc(lake, plan_id=plan["plan_id"])
+        gc(lake, settings=keeps(lake, "30d" if change == "settings" else "1d"), plan_id=plan["plan_id"])
     assert lake.sql("SELECT * FROM ducklake_data_file ORDER BY catalog_id, data_file_id") == before
 
 
@@ -369,6 +509,7 @@ class Crash(BaseException):
 def test_a_run_that_was_cut_off_is_gone_on_with(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, late: bool
 ) -> None:
+    """Scenario 7: expiry stops and is gone on with cleanly."""
     lake = filled.flush_lake
     expected = filled.rows()
     real = getattr(retention, step)
@@ -404,6 +545,70 @@ def test_a_run_that_lost_its_lease_changes_nothing_more(filled: Filled) -> None:
                 context.connection, plan["plan_id"], context.run.job_id, [lake.lake.catalog.catalog_id], 10
             )
     assert scheduled(lake) == set()
+
+
+def test_a_run_that_loses_its_lease_between_batches_stops_there(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = filled.flush_lake
+    expected = filled.rows()
+    real = retention.remove_files
+
+    def remove_and_lose(*arguments: Any) -> Any:
+        removed = real(*arguments)
+        execute(lake, "UPDATE lakefork.lease SET expires_at = '-infinity'")
+        return removed
+
+    monkeypatch.setattr(retention_gc, "FILES_AT_ONCE", 2)
+    monkeypatch.setattr(retention_gc, "remove_files", remove_and_lose)
+    with pytest.raises(LeaseLostError):
+        gc(lake, retain_snapshots=1)
+    assert len(scheduled(lake)) == 2
+    monkeypatch.undo()
+    gc(lake, retain_snapshots=1)
+    assert len(scheduled(lake)) == 9
+    assert filled.rows() == filled.in_files() == expected
+
+
+def test_a_file_that_many_catalogs_give_up_counts_once(filled: Filled) -> None:
+    """And as often as before if its table had other names."""
+    lake = filled.flush_lake
+    for number in range(3):
+        fork(lake.lake, f"c{number}", as_of=newest(lake) - number)
+    (owner,) = lake.sql("SELECT table_id FROM system.tables WHERE catalog_name = 'main' AND table_name = 'ours'")[0]
+    execute(
+        lake,
+        "UPDATE ducklake_data_file SET end_snapshot = begin_snapshot + 1 WHERE table_id = %s AND end_snapshot IS NULL",
+        owner,
+    )
+    lake.lake.run("CREATE NAMESPACE later")
+    for number in range(3):
+        SqlLake(lake.lake.engine, lake.lake.dsn, catalog_of(lake, f"c{number}")).run("CREATE NAMESPACE later")
+    execute(
+        lake,
+        "INSERT INTO ducklake_table (catalog_id, table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path, path_is_relative) "
+        "SELECT catalog_id, table_id, table_uuid, 0, 1, schema_id, 'older', path, path_is_relative FROM ducklake_table WHERE table_id = %s",
+        owner,
+    )
+    plan = gc(lake, retain_snapshots=1, dry_run=True)
+    files = lake.sql("SELECT count(DISTINCT data_file_id) FROM ducklake_data_file WHERE end_snapshot IS NOT NULL")
+    assert [(plan["files_scheduled"],)] == files
+    sizes = dict(
+        lake.sql("SELECT data_file_id, file_size_bytes FROM ducklake_data_file WHERE end_snapshot IS NOT NULL")
+    )
+    assert plan["bytes_scheduled"] == sum(sizes.values())
+    (of_main,) = lake.sql(
+        "SELECT sum(file_size_bytes)::bigint FROM ducklake_data_file WHERE catalog_id = %s AND table_id = %s AND end_snapshot IS NOT NULL",
+        lake.lake.catalog.catalog_id, owner,
+    )[0]  # fmt: skip
+    assert f"    app.ours: 4 file(s), {of_main:,} bytes" in plan["plan"]
+    assert "c0 (fork of main): keeps snapshots from" in plan["plan"]
+    assert gc(lake, retain_snapshots=1)["files_scheduled"] == plan["files_scheduled"]
+
+
+def catalog_of(lake: FlushLake, name: str) -> Catalog:
+    with connect(lake.lake.dsn) as connection:
+        return find_catalog(connection, name)
 
 
 def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) -> None:
@@ -445,12 +650,27 @@ def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) 
     assert shared <= scheduled(lake)
 
 
-def test_what_ran_is_forgotten_after_a_time(filled: Filled) -> None:
+def test_what_ran_is_forgotten_after_a_time(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = filled.flush_lake
     execute(lake, "UPDATE lakefork.flush_audit SET audited_at = audited_at - interval '100 days'")
     execute(lake, "UPDATE lakefork.commit_key SET committed_at = committed_at - interval '100 days'")
     assert lake.sql("SELECT count(*) FROM lakefork.flush_audit")[0][0] > 0
+    execute(
+        lake,
+        "INSERT INTO lakefork.job_run (job_id, job, run_id, trace, params, status, started_at, heartbeat_at, node_id) SELECT 'flush/' || n, "
+        "'flush', 'r', 'cli/' || n, '{}', 'completed', now() - n * interval '30 days', now() - n * interval '30 days', 'x' FROM generate_series(0, 20) n",
+    )
+    execute(
+        lake,
+        "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, begun_at, done_at) SELECT 'cleanup_' || n, 'file_cleanup', 'r', "
+        "now() - interval '900 days', '{}', now(), CASE n WHEN 1 THEN now() END FROM generate_series(1, 2) n",
+    )
+    monkeypatch.setattr(retention_gc, "ROWS_AT_ONCE", 3)
     assert gc(lake)["records_removed"] > 0
+    kept = lake.sql("SELECT job_id FROM lakefork.job_run WHERE job_id LIKE 'flush/%%'")
+    days = seconds_of(lake.settings.retention.jobs_for, "jobs_for") // 86400
+    assert len(kept) == len(range(0, days, 30))
+    assert lake.sql("SELECT plan_id FROM lakefork.plan WHERE job = 'file_cleanup'") == [("cleanup_2",)], "it was begun"
     assert lake.sql("SELECT count(*) FROM lakefork.flush_audit") == [(0,)]
     assert lake.sql("SELECT count(*) FROM lakefork.commit_key") == [(0,)]
 
@@ -463,6 +683,8 @@ def test_the_guard_of_the_database(filled: Filled) -> None:
             "remove_files('p', 'nobody', '{1}', 10)",
             "remove_snapshots('p', 'nobody', '{1}', 10)",
             "remove_definitions('p', 'nobody', '{1}')",
+            "drop_planned('p', 'nobody', 10)",
+            "remove_records('nobody', '1 day', '1 day', '1 day', 10)",
         ):
             with pytest.raises(psycopg.Error, match="lost its lease"):
                 connection.execute(f"SELECT * FROM lakefork.{call}")

@@ -134,6 +134,29 @@ def test_tombstones_go_when_retention_allows(
     assert lake.rows("SELECT id FROM app.t") == [(2,)]
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_lone_batch_of_tombstones_goes_when_retention_allows(flush_lake: FlushLake, later: bool) -> None:
+    """An owner who deleted everything; a retention that is changed later counts from then on."""
+    lake = flush_lake.lake
+    lake.run(
+        "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v TEXT) "
+        f"WITH (deleted_retention = '{'7d' if later else '1s'}')"
+    )
+    lake.run("INSERT INTO app.t VALUES (1, 'a'), (2, 'b'); DELETE FROM app.t")
+    flush_lake.flush()
+    assert tombstones_and_live(flush_lake.paths("app.t")) == [(2, 0)]
+    time.sleep(1.1)
+    if later:
+        assert flush_lake.dedup()["files_replaced"] == 0
+        lake.run("ALTER TABLE app.t SET (deleted_retention = '1s')")
+    result = flush_lake.dedup()
+    assert (result["files_replaced"], result["files_written"], flush_lake.paths("app.t")) == (1, 0, [])
+    assert lake.rows("SELECT id FROM app.t") == []
+    lake.run("INSERT INTO app.t VALUES (1, 'again')")
+    flush_lake.flush()
+    assert lake.rows("SELECT id, v FROM app.t") == flush_lake.newest_in_files("app.t") == [(1, "again")]
+
+
 def test_a_tombstone_stays_while_an_older_batch_outside_needs_it(flush_lake: FlushLake) -> None:
     """Two groups, because a group may be only so large: the older one holds a row that the newer one deletes."""
     lake = flush_lake.lake

@@ -348,6 +348,23 @@ def test_ids_cannot_be_taken_back(connection: Connection) -> None:
             connection.execute(f"SELECT * FROM lakefork.commit({catalog.catalog_id}, 1, '{{\"{counter}\": -1}}')")
 
 
+def test_a_base_that_only_another_catalog_gave_up_is_as_good_as_ever(connection: Connection) -> None:
+    table, other = (make_table(connection, make_catalog(connection, name)) for name in "ab")
+    added = add_file(connection, table, "batch-0")
+    base = add_file(connection, other, "batch-0").snapshot_id
+    add_file(connection, other, "batch-1")
+    connection.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id = %s", (base,))
+    connection.execute("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = %s", (base,))
+    connection.execute("INSERT INTO lakefork.retained_from VALUES (%s, 0, %s)", (other.catalog.catalog_id, base + 1))
+    replaced = Changes()
+    replaced.end("ducklake_data_file", data_file_id=added.first_file_id)
+    with pytest.raises(NotFoundError, match=f"base snapshot {base} is not a retained snapshot"):
+        commit(connection, other.catalog.catalog_id, base, replaced)
+    commit(connection, table.catalog.catalog_id, base, replaced)
+    with pytest.raises(ConflictError):
+        commit(connection, table.catalog.catalog_id, base, replaced)
+
+
 def test_commits_into_nothing_are_refused(connection: Connection) -> None:
     table = make_table(connection, make_catalog(connection))
     base = newest_snapshot(connection)

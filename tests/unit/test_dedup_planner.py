@@ -129,3 +129,14 @@ def test_a_lone_batch_with_rows_and_tombstones_is_split() -> None:
             planned([batch(1, 0, 9, size=size)]) == planned([batch(1, 0, 9, size=size, holds=Holds.TOMBSTONES)]) == []
         )
     assert planned([batch(1, 0, 9, holds=Holds.BOTH), batch(2, 10, 19)]) == [], "left to the next merge"
+
+
+@pytest.mark.parametrize("size", [10, 60, 5_000])
+def test_a_lone_batch_of_tombstones_that_are_old_enough_goes(size: int) -> None:
+    dead = batch(1, 0, 9, size=size, holds=Holds.TOMBSTONES)
+    assert planned([dead], forget_before=2) == [[1]]
+    assert planned([dead], forget_before=1) == planned([dead]) == []
+    beside = batch(2, 100, 109, size=60)
+    assert planned([dead, beside], forget_before=2) == [[1]], "what is large enough beside it stays"
+    over = batch(3, 0, 9, size=5_000)
+    assert all(not one.alone for one in plan_groups([dead, over], LIMITS, 2) if size > 10), "an older row may be there"

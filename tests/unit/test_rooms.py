@@ -103,3 +103,46 @@ def test_planners_do_no_io() -> None:
     forbidden = {"psycopg", "pyarrow", "pyspark", "os", "pathlib", "subprocess", "socket"}
     for path in (LIBRARY / "maintenance").glob("*.py"):
         assert not {module.split(".")[0] for module in _imports(path)} & forbidden, path.name
+
+
+REMOVES = {
+    "unlink", "rmtree", "remove", "rmdir", "removedirs", "delete_file", "delete_dir", "delete_dir_contents", "delete_objects",
+    "remove_many", "move_to_trash",
+}  # fmt: skip
+WHO_REMOVES = {  # batches, and what else is removed
+    "storage/removal.py": {"unlink", "delete_file", "delete_objects"},
+    "spark/file_cleanup.py": {"remove_many", "move_to_trash"},
+    "storage/__init__.py": {"unlink", "delete_file"},  # temporary files; remove_files, which only staging may use
+    "cold/schema_files.py": {"delete_dir"},
+    "catalog/dump.py": {"unlink"},
+    "embedded/postgres.py": {"rmtree", "unlink"},
+    "embedded/processes.py": {"unlink"},
+}
+FILES_AND_PATHS = {"os", "shutil", "filesystem", "requests", "target", "password_file", "_record", "path"}
+
+
+def _removals(path: Path) -> set[str]:
+    """Names of what removes files that a module calls; `remove` of lists and sets does not."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            of = getattr(node.func, "value", None)
+            owner = getattr(of, "id", getattr(of, "attr", ""))
+            if name in REMOVES and (name != "remove" or owner in FILES_AND_PATHS):
+                found.add(name)
+    return found
+
+
+def test_nothing_but_cleanup_and_staging_removes_batches() -> None:
+    """DROP of a table, a namespace or a catalog ends in the same path as retention."""
+    found = {str(path.relative_to(LIBRARY)): _removals(path) for path in MODULES}
+    assert {name: removals for name, removals in found.items() if removals} == WHO_REMOVES
+    importing = {
+        str(path.relative_to(LIBRARY))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lakefork.storage")
+        and "remove_files" in {alias.name for alias in node.names}
+    }  # fmt: skip
+    assert importing == {"spark/staging.py"}

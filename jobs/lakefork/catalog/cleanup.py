@@ -12,6 +12,7 @@ from lakefork.errors import InvalidInputError, NotFoundError
 from lakefork.queries import load
 
 _SQL = load(__package__)
+FENCE_TIMEOUT = "15s"  # of each statement, the wait of up to ten for the fence included
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ def take_for_deletion(
     """run: job, run and plan. One transaction; nothing may be removed before it is committed."""
     job_id, run_id, plan_id = run
     with domain_errors(), connection.transaction():
+        _limit_the_fence(connection)
         row = connection.execute(
             "SELECT * FROM lakefork.take_for_deletion(%s, %s, %s, %s, %s, %s)",
             (job_id, run_id, plan_id, catalog, scheduled_until, limit),
@@ -51,6 +53,7 @@ def take_orphans(
     """The same for files that were found in storage, by path. known: which of them somebody needs after all."""
     job_id, run_id, plan_id = run
     with domain_errors(), connection.transaction():
+        _limit_the_fence(connection)
         connection.execute("SELECT lakefork.begin_cleanup(%s)", (job_id,))
         needed = known(connection, sizes)
         paths = [path for path in sizes if path not in needed]
@@ -59,6 +62,12 @@ def take_orphans(
             (job_id, run_id, plan_id, paths, [sizes[path] for path in paths]),
         ).fetchall()
     return Taken({row["deletion_id"]: row["path"] for row in rows}, len(sizes), len(sizes) - len(paths))
+
+
+def _limit_the_fence(connection: Connection) -> None:
+    """Commits wait while the fence is held: what takes longer than a few seconds is given up, and nothing happens."""
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute("SELECT set_config(%s, %s, true)", (name, FENCE_TIMEOUT))
 
 
 def open_deletions(connection: Connection, limit: int) -> list[dict[str, Any]]:
@@ -107,17 +116,38 @@ def require_same(plan: dict[str, Any], digest: str) -> None:
         )
 
 
-def trashed_files(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-    """What a run put into the trash and nobody brought back."""
-    return connection.execute(_SQL["trashed_files"], {"run_id": run_id}).fetchall()
+def begin_cleanup_plan(connection: Connection, plan_id: str) -> None:
+    connection.execute(_SQL["begin_cleanup_plan"], {"plan_id": plan_id})
 
 
-def mark_restored(connection: Connection, deletions: Sequence[int]) -> None:
-    connection.execute(
-        "UPDATE lakefork.deletion SET restored_at = clock_timestamp() WHERE deletion_id = ANY (%s)", (list(deletions),)
-    )
+def finish_cleanup_plan(connection: Connection, plan_id: str) -> None:
+    connection.execute(_SQL["finish_plan"], {"plan_id": plan_id})
 
 
-def old_trash(connection: Connection, older_than: datetime.timedelta, limit: int) -> dict[int, str]:
-    rows = connection.execute(_SQL["old_trash"], {"older_than": older_than, "limit": limit})
+def take_old_trash(
+    connection: Connection, job_id: str, older_than: datetime.timedelta, after: int, limit: int
+) -> dict[int, str]:
+    """What has been in the trash for so long, with higher numbers than after: nobody can bring it back from now on."""
+    with domain_errors():
+        rows = connection.execute(
+            "SELECT * FROM lakefork.take_old_trash(%s, %s, %s, %s)", (job_id, older_than, after, limit)
+        ).fetchall()
     return {row["deletion_id"]: row["trash_path"] for row in rows}
+
+
+def finish_trash(connection: Connection, outcomes: Mapping[int, str]) -> None:
+    """What became of it; what could not be removed is in the trash as before."""
+    connection.execute("SELECT lakefork.finish_trash(%s, %s)", (list(outcomes), list(outcomes.values())))
+
+
+def take_for_restore(connection: Connection, holder: str, run_id: str, after: int, limit: int) -> list[dict[str, Any]]:
+    """What a run put into the trash and nobody brought back: nobody removes it from now on."""
+    with domain_errors():
+        return connection.execute(
+            "SELECT * FROM lakefork.take_for_restore(%s, %s, %s, %s) ORDER BY deletion_id",
+            (holder, run_id, after, limit),
+        ).fetchall()
+
+
+def finish_restore(connection: Connection, restored: Sequence[int], failed: Sequence[int]) -> None:
+    connection.execute("SELECT lakefork.finish_restore(%s, %s)", (list(restored), list(failed)))

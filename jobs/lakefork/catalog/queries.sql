@@ -321,17 +321,26 @@ WHERE starts_with(c.catalog_name, %(prefix)s) AND f.created_at <= now() - %(olde
 ORDER BY f.created_at, c.catalog_id;
 
 -- gc_items: what a plan takes from each catalog
-SELECT i.catalog_id, (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = i.catalog_id) AS catalog_name,
+SELECT i.catalog_id, lakefork.newest_name(i.catalog_id) AS catalog_name, lakefork.newest_name(f.parent_id) AS parent_name,
        i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
-FROM lakefork.gc_item i WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
+FROM lakefork.gc_item i LEFT JOIN lakefork.fork f USING (catalog_id)
+WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
+
+-- gc_floors: what a plan decided, of catalogs and tables
+SELECT catalog_id, table_id, floor, is_whole FROM lakefork.gc_item WHERE plan_id = %(plan_id)s ORDER BY catalog_id, table_id;
+
+-- gc_drops: the forks past their time that a plan drops
+SELECT d.catalog_id, lakefork.newest_name(d.catalog_id) AS catalog_name, d.expires_at
+FROM lakefork.gc_drop d WHERE d.plan_id = %(plan_id)s ORDER BY d.expires_at, d.catalog_id;
+
+-- gc_plan: a plan of retention_gc
+SELECT plan_id, created_at, params, begun_at FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'retention_gc';
 
 -- gc_tables: the tables from which a plan takes most
-SELECT d.catalog_id, coalesce(max(n.schema_name || '.' || t.table_name), 'table ' || d.table_id) AS table_name, count(DISTINCT d.data_file_id) AS files,
-       sum(d.file_size_bytes)::bigint AS bytes
-FROM lakefork.doomed_files(%(plan_id)s, NULL) d
-LEFT JOIN public.ducklake_table t ON t.catalog_id = d.catalog_id AND t.table_id = d.table_id
-LEFT JOIN public.ducklake_schema n ON n.catalog_id = t.catalog_id AND n.schema_id = t.schema_id
-GROUP BY d.catalog_id, d.table_id ORDER BY sum(d.file_size_bytes) DESC LIMIT %(limit)s;
+SELECT d.catalog_id, coalesce(lakefork.newest_table_name(d.catalog_id, d.table_id), 'table ' || d.table_id) AS table_name, d.files, d.bytes
+FROM (SELECT d.catalog_id, d.table_id, count(*) AS files, sum(d.file_size_bytes)::bigint AS bytes
+      FROM lakefork.doomed_files(%(plan_id)s, NULL) d GROUP BY 1, 2 ORDER BY 4 DESC NULLS LAST, 1, 2 LIMIT %(limit)s) d
+ORDER BY d.bytes DESC NULLS LAST, d.catalog_id, d.table_id;
 
 -- unfinished_plans: plans of retention_gc that were begun and not carried out to their end
 SELECT plan_id FROM lakefork.plan WHERE job = 'retention_gc' AND begun_at IS NOT NULL AND done_at IS NULL ORDER BY created_at;
@@ -344,24 +353,28 @@ RETURNING t.snapshot_id;
 -- open_deletions: entries of the ledger whose files may still be there
 SELECT deletion_id, path, file_id IS NULL AS is_orphan FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
 
--- count_to_clean: scheduled files by the catalog that had them last
-SELECT coalesce(last_catalog, '?') AS catalog_name, reason, count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes
-FROM lakefork.files_to_clean(%(catalog)s, %(scheduled_until)s) GROUP BY 1, 2 ORDER BY 1, 2;
+-- count_to_clean: scheduled files by the catalog and table that had them last
+SELECT c.catalog_name, lakefork.newest_name(k.parent_id) AS parent_name,
+       coalesce(lakefork.newest_table_name(c.catalog_id, c.table_id), 'table ' || c.table_id, 'files') AS table_name, c.reason, c.files, c.bytes
+FROM (SELECT coalesce(lakefork.newest_name(f.catalog_id), f.last_catalog, '?') AS catalog_name, f.catalog_id, f.table_id, f.reason, f.files, f.bytes
+      FROM (SELECT catalog_id, max(last_catalog) AS last_catalog, last_table_id AS table_id, reason, count(*) AS files,
+                   coalesce(sum(file_size_bytes), 0)::bigint AS bytes
+            FROM lakefork.files_to_clean(%(catalog)s, %(scheduled_until)s) GROUP BY catalog_id, last_table_id, reason) f) c
+LEFT JOIN lakefork.fork k USING (catalog_id)
+ORDER BY 1, 3, 4;
 
 -- save_cleanup_plan: what a run of file_cleanup decided to do
 INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, digest)
 VALUES (%(plan_id)s, 'file_cleanup', %(run_id)s, clock_timestamp(), %(params)s, %(digest)s);
 
 -- cleanup_plan: the same, looked up
-SELECT plan_id, created_at, params, digest FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'file_cleanup';
+SELECT plan_id, created_at, params, digest, begun_at, done_at FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'file_cleanup';
 
--- trashed_files: what a run moved to the trash
-SELECT deletion_id, path, trash_path FROM lakefork.deletion
-WHERE run_id = %(run_id)s AND outcome = 'trashed' AND restored_at IS NULL ORDER BY deletion_id;
+-- begin_cleanup_plan: a run carries it out
+UPDATE lakefork.plan SET begun_at = coalesce(begun_at, clock_timestamp()) WHERE plan_id = %(plan_id)s;
 
--- old_trash: what has been in the trash for long enough
-SELECT deletion_id, trash_path FROM lakefork.deletion
-WHERE outcome = 'trashed' AND restored_at IS NULL AND removed_at <= now() - %(older_than)s::interval ORDER BY deletion_id LIMIT %(limit)s;
+-- finish_plan: it was carried out
+UPDATE lakefork.plan SET done_at = clock_timestamp() WHERE plan_id = %(plan_id)s;
 
 -- storage_roots: where files of all catalogs lie, with some files that must be there
 SELECT catalog_id, path, lakefork.place(path) AS place, lakefork.place(location) AS location, known, samples

@@ -32,18 +32,46 @@ def retention_facts(
 
 
 def save_plan(
-    connection: Connection, plan_id: str, run_id: str, params: dict[str, Any], items: Sequence[dict[str, Any]]
+    connection: Connection,
+    plan_id: str,
+    run_id: str,
+    params: dict[str, Any],
+    items: Sequence[dict[str, Any]],
+    dropped: Sequence[int] = (),
 ) -> None:
+    """dropped: the forks that it drops."""
     with domain_errors():
         connection.execute(
-            "SELECT count(*) FROM lakefork.save_gc_plan(%s, %s, %s, %s)",
-            (plan_id, run_id, Jsonb(params), Jsonb(list(items))),
+            "SELECT count(*) FROM lakefork.save_gc_plan(%s, %s, %s, %s, %s)",
+            (plan_id, run_id, Jsonb(params), Jsonb(list(items)), list(dropped)),
         )
+
+
+def find_plan(connection: Connection, plan_id: str) -> dict[str, Any]:
+    row = connection.execute(_SQL["gc_plan"], {"plan_id": plan_id}).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no plan {plan_id!r} of retention_gc")
+    return row
+
+
+def expired_forks(connection: Connection, catalog: str | None) -> list[int]:
+    rows = connection.execute("SELECT catalog_id FROM lakefork.expired_forks(%s)", (catalog,))
+    return [row["catalog_id"] for row in rows]
 
 
 def plan_items(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
     """What a plan takes, one row per catalog."""
     return connection.execute(_SQL["gc_items"], {"plan_id": plan_id}).fetchall()
+
+
+def plan_floors(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
+    """What it decided, one row per catalog and per table with a retention of its own."""
+    return connection.execute(_SQL["gc_floors"], {"plan_id": plan_id}).fetchall()
+
+
+def plan_drops(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
+    """The forks past their time that it drops."""
+    return connection.execute(_SQL["gc_drops"], {"plan_id": plan_id}).fetchall()
 
 
 def plan_tables(connection: Connection, plan_id: str, limit: int) -> list[dict[str, Any]]:
@@ -64,7 +92,19 @@ def begin_plan(connection: Connection, plan_id: str, job_id: str) -> None:
 
 
 def finish_plan(connection: Connection, plan_id: str) -> None:
-    connection.execute("UPDATE lakefork.plan SET done_at = clock_timestamp() WHERE plan_id = %s", (plan_id,))
+    connection.execute(_SQL["finish_plan"], {"plan_id": plan_id})
+
+
+def drop_planned(connection: Connection, plan_id: str, job_id: str, limit: int) -> Iterator[int]:
+    """The forks that a plan drops, a transaction at a time."""
+    while True:
+        with domain_errors():
+            row = connection.execute(
+                "SELECT lakefork.drop_planned(%s, %s, %s) AS dropped", (plan_id, job_id, limit)
+            ).fetchone()
+        if row is None or not row["dropped"]:
+            return
+        yield int(row["dropped"])
 
 
 def remove_files(
@@ -111,6 +151,20 @@ def drop_unused_hot_tables(connection: Connection, job_id: str) -> int:
         if row is None or not row["dropped"]:
             return dropped
         dropped += int(row["dropped"])
+
+
+def remove_records(
+    connection: Connection, job_id: str, kept_for: Sequence[datetime.timedelta | None], limit: int
+) -> Iterator[int]:
+    """What is known of jobs, audits and keys of commits, each for so long; a transaction at a time."""
+    while True:
+        with domain_errors():
+            row = connection.execute(
+                "SELECT lakefork.remove_records(%s, %s, %s, %s, %s) AS removed", (job_id, *kept_for, limit)
+            ).fetchone()
+        if row is None or not row["removed"]:
+            return
+        yield int(row["removed"])
 
 
 def set_retention(connection: Connection, catalog: str, snapshots: int | None, retain_for: str | None) -> None:

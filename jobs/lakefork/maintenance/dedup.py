@@ -58,19 +58,21 @@ class Group:
 def plan_groups(batches: Sequence[Candidate], limits: Limits, forget_before: int | None = None) -> list[Group]:
     """What is worth it: batches whose keys overlap, small neighbours, and tombstones with a smaller _seq than that."""
     found = []
-    for together in _neighbourhoods(touching(batches, lambda batch: batch.key), limits):
+    for together in _neighbourhoods(touching(batches, lambda batch: batch.key), limits, forget_before):
         chunks = [Group(tuple(chunk), alone=False) for chunk in _chunks(together, limits.group_bytes)]
         groups = [replace(chunks[0], alone=True)] if len(chunks) == 1 else chunks
         found += [group for group in groups if _is_worth_it(group, limits, forget_before)]
     return found
 
 
-def _neighbourhoods(components: Iterable[Sequence[Candidate]], limits: Limits) -> Iterator[list[Candidate]]:
+def _neighbourhoods(
+    components: Iterable[Sequence[Candidate]], limits: Limits, forget_before: int | None
+) -> Iterator[list[Candidate]]:
     """Components of overlapping batches, with small ones beside them that make one file together."""
     waiting: list[Candidate] = []
     for component in components:
         size = sum(batch.size_bytes for batch in component)
-        if len(component) == 1 and 2 * size >= limits.target_bytes and component[0].holds is not Holds.BOTH:
+        if len(component) == 1 and 2 * size >= limits.target_bytes and _is_as_it_should_be(component[0], forget_before):
             continue
         if waiting and sum(batch.size_bytes for batch in waiting) + size > limits.group_bytes:
             yield waiting
@@ -96,7 +98,7 @@ def _chunks(batches: Sequence[Candidate], group_bytes: int) -> Iterator[list[Can
 
 
 def _is_worth_it(group: Group, limits: Limits, forget_before: int | None) -> bool:
-    if group.alone and forget_before is not None and any(_is_forgotten(one, forget_before) for one in group.batches):
+    if group.alone and any(_is_forgotten(one, forget_before) for one in group.batches):
         return True
     commits = len({batch.born for batch in group.batches})
     if commits < 2:  # nothing to merge, but rows and tombstones to separate
@@ -104,8 +106,14 @@ def _is_worth_it(group: Group, limits: Limits, forget_before: int | None) -> boo
     return commits >= limits.min_batches or superseded_at_most(group.batches) >= limits.superseded_share
 
 
-def _is_forgotten(batch: Candidate, forget_before: int) -> bool:
-    return batch.holds is Holds.TOMBSTONES and batch.max_seq is not None and batch.max_seq < forget_before
+def _is_as_it_should_be(batch: Candidate, forget_before: int | None) -> bool:
+    return batch.holds is not Holds.BOTH and not _is_forgotten(batch, forget_before)
+
+
+def _is_forgotten(batch: Candidate, forget_before: int | None) -> bool:
+    if forget_before is None or batch.max_seq is None:
+        return False
+    return batch.holds is Holds.TOMBSTONES and batch.max_seq < forget_before
 
 
 def superseded_at_most(batches: Sequence[Candidate]) -> float:

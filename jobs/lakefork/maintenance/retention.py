@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 
@@ -42,6 +42,20 @@ def plan_retention(facts: Iterable[RetentionFacts], now: datetime.datetime) -> l
     for _, group in groupby(facts, lambda one: one.catalog_id):
         items += _of_catalog(list(group), now)
     return items
+
+
+def taken_beyond(planned: Iterable[GcItem], wanted: Iterable[GcItem]) -> list[GcItem]:
+    """What an earlier plan takes and the policies of now would keep. New commits and time only make them keep less."""
+    floors = {(one.catalog_id, one.table_id): one for one in planned}
+    now = {(one.catalog_id, one.table_id): one for one in wanted}
+    places = sorted(floors.keys() | {place for place in now if (place[0], 0) in floors})
+    beyond = []
+    for catalog_id, table_id in places:
+        taken = floors.get((catalog_id, table_id), floors[catalog_id, 0])
+        kept = now.get((catalog_id, table_id), now.get((catalog_id, 0)))
+        if kept is None or kept.floor < taken.floor or (taken.is_whole and not kept.is_whole):
+            beyond.append(replace(taken, table_id=table_id))
+    return beyond
 
 
 def _of_catalog(facts: Sequence[RetentionFacts], now: datetime.datetime) -> list[GcItem]:

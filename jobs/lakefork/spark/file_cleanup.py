@@ -8,26 +8,30 @@ import datetime
 import hashlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from lakefork.catalog.cleanup import (
+    begin_cleanup_plan,
     cleanup_plan,
     count_to_clean,
     digest_of,
+    finish_cleanup_plan,
     finish_deletions,
-    mark_restored,
-    old_trash,
+    finish_restore,
+    finish_trash,
     open_deletions,
     require_same,
     save_cleanup_plan,
     take_for_deletion,
+    take_for_restore,
+    take_old_trash,
     take_orphans,
-    trashed_files,
 )
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.jobs import Leases
 from lakefork.durations import seconds_of
 from lakefork.errors import JobFailedError
 from lakefork.maintenance.orphans import Orphan
@@ -35,7 +39,7 @@ from lakefork.params import FileCleanupParams
 from lakefork.spark.job import JobContext
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.storage import StorageOptions
-from lakefork.storage.listing import list_tree
+from lakefork.storage.listing import list_directories, list_tree
 from lakefork.storage.paths import is_below
 from lakefork.storage.removal import (
     KEPT,
@@ -50,6 +54,8 @@ from lakefork.storage.removal import (
 
 FILES_AT_ONCE = 5_000
 FILES_PER_TASK = 500
+RESTORED_AT_ONCE = 500
+UNDELETE_SECONDS = 300  # for one batch of them
 SHOWN = 50
 GONE = ("removed", "missing", "trashed")
 
@@ -77,16 +83,17 @@ class Scope:
 def run_file_cleanup(context: JobContext, params: FileCleanupParams) -> dict[str, Any]:
     scope, plan_id = _scope(context, params)
     if params.dry_run:
-        return _plan(context, params, scope)
+        return _plan(context, scope)
     cleanup = _Cleanup(context, plan_id)
-    if plan_id is not None:
-        require_same(cleanup_plan(context.connection, plan_id), _digest(context, scope))
+    orphans = _approved(context, scope, plan_id) if plan_id else _orphans(context, scope)
     cleanup.finish_earlier()
     cleanup.clean(scope)
     if scope.orphans:
-        cleanup.clean_orphans(_orphans(context, scope))
+        cleanup.clean_orphans(orphans)
         cleanup.forget_empty_roots()
     cleanup.empty_trash()
+    if plan_id:
+        finish_cleanup_plan(context.connection, plan_id)
     return cleanup.result()
 
 
@@ -100,37 +107,65 @@ def _scope(context: JobContext, params: FileCleanupParams) -> tuple[Scope, str |
     return Scope(planned["catalog"], until, planned["orphans"]), params.plan_id
 
 
-def _plan(context: JobContext, params: FileCleanupParams, scope: Scope) -> dict[str, Any]:
+def _plan(context: JobContext, scope: Scope) -> dict[str, Any]:
     counts = count_to_clean(context.connection, scope.catalog, scope.scheduled_until)
-    orphans = list(_orphans(context, scope)) if scope.orphans else []
+    orphans = list(_orphans(context, scope))
     plan_id = f"cleanup_{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    kept = {"catalog": scope.catalog, "scheduled_until": scope.scheduled_until.isoformat(), "orphans": params.orphans}
+    kept = {"catalog": scope.catalog, "scheduled_until": scope.scheduled_until.isoformat(), "orphans": scope.orphans}
     save_cleanup_plan(context.connection, plan_id, context.run.run_id, kept, _digest(context, scope, orphans))
-    files, size = sum(row["files"] for row in counts), sum(row["bytes"] for row in counts)
-    orphan_bytes = sum(orphan.size_bytes for orphan in orphans)
-    lines = [f"plan {plan_id}: {files:,} scheduled file(s) ({size:,} bytes), {len(orphans):,} orphan(s)"]
-    lines += [
-        f"  {row['catalog_name']}: {row['files']:,} file(s), {row['bytes']:,} bytes: {row['reason']}" for row in counts
-    ]
-    lines += [f"  no catalog knows {orphan.path} ({orphan.size_bytes:,} bytes)" for orphan in orphans[:SHOWN]]
+    lines = plan_lines(plan_id, counts, orphans)
     for line in lines:
         context.progress(line)
+    size = sum(row["bytes"] for row in counts) + sum(orphan.size_bytes for orphan in orphans)
     return {
-        "plan_id": plan_id, "files_planned": files, "orphans": len(orphans), "bytes_planned": size + orphan_bytes,
-        "plan": "\n".join(lines),
+        "plan_id": plan_id, "files_planned": sum(row["files"] for row in counts), "orphans": len(orphans),
+        "bytes_planned": size, "plan": "\n".join(lines),
     }  # fmt: skip
 
 
-def _digest(context: JobContext, scope: Scope, orphans: Sequence[Orphan] | None = None) -> str:
+def plan_lines(plan_id: str, counts: Sequence[dict[str, Any]], orphans: Sequence[Orphan]) -> list[str]:
+    """The plan as people read it: totals, then each catalog with its tables, up to SHOWN lines of each kind."""
+    files, size = sum(row["files"] for row in counts), sum(row["bytes"] for row in counts)
+    lines = [f"plan {plan_id}: {files:,} scheduled file(s) ({size:,} bytes), {len(orphans):,} orphan(s)"]
+    tables: list[str] = []
+    for name, group in groupby(counts, lambda row: (row["catalog_name"], row["parent_name"])):
+        of_catalog = list(group)
+        files, size = sum(row["files"] for row in of_catalog), sum(row["bytes"] for row in of_catalog)
+        fork = f" (fork of {name[1]})" if name[1] else ""
+        tables.append(f"  {name[0]}{fork}: {files:,} file(s), {size:,} bytes")
+        tables += [
+            f"    {row['table_name']}: {row['files']:,} file(s), {row['bytes']:,} bytes: {row['reason']}"
+            for row in of_catalog
+        ]
+    listed = [f"  no catalog knows {orphan.path} ({orphan.size_bytes:,} bytes)" for orphan in orphans]
+    return lines + _first(tables) + _first(listed)
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    return [*lines[:SHOWN], *([f"  … and {len(lines) - SHOWN:,} more line(s)"] if len(lines) > SHOWN else [])]
+
+
+def _approved(context: JobContext, scope: Scope, plan_id: str) -> Iterator[Orphan]:
+    """The orphans of a plan that is still true. They are listed once: what was compared is what goes."""
+    plan = cleanup_plan(context.connection, plan_id)
+    orphans = list(_orphans(context, scope))
+    if plan["begun_at"] is None or scope.orphans:  # of scheduled files, one that was begun is gone on with
+        require_same(plan, _digest(context, scope, orphans))
+    begin_cleanup_plan(context.connection, plan_id)
+    return iter(orphans)
+
+
+def _digest(context: JobContext, scope: Scope, orphans: Sequence[Orphan]) -> str:
     digest = digest_of(context.connection, scope.catalog, scope.scheduled_until)
     if not scope.orphans:
         return digest
-    found = list(_orphans(context, scope)) if orphans is None else orphans
-    listed = "\n".join(sorted(orphan.path for orphan in found))
+    listed = "\n".join(sorted(orphan.path for orphan in orphans))
     return hashlib.sha256(f"{digest}\n{listed}".encode()).hexdigest()
 
 
 def _orphans(context: JobContext, scope: Scope) -> Iterator[Orphan]:
+    if not scope.orphans:
+        return iter(())
     age = datetime.datetime.now(datetime.UTC) - scope.scheduled_until
     return find_orphans(context, scope.catalog, age)
 
@@ -188,19 +223,19 @@ class _Cleanup:
         """Of catalogs that are forgotten, once nothing is left there."""
         connection, storage = self._context.connection, self._context.storage
         rows = connection.execute("SELECT * FROM lakefork.forgotten_data_paths()").fetchall()
-        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage)]
+        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage, row["was_written"])]
         connection.execute("SELECT lakefork.forget_data_paths(%s)", (empty,))
 
     def empty_trash(self) -> None:
-        age = datetime.timedelta(seconds=seconds_of(self._context.settings.cleanup.trash_for, "trash_for"))
-        while old := old_trash(self._context.connection, age, FILES_AT_ONCE):
-            self._context.check_leases()
-            outcomes = dict(zip(old, _remove_all(self._context, list(old.values()), trash=False), strict=True))
-            finish_deletions(
-                self._context.connection, [(number, one.outcome, None) for number, one in outcomes.items()]
-            )
-            if not any(one.outcome in GONE for one in outcomes.values()):
-                return
+        """What fails stays in the trash, is said, and is tried again by the next run."""
+        context, last = self._context, 0
+        age = datetime.timedelta(seconds=seconds_of(context.settings.cleanup.trash_for, "trash_for"))
+        while old := take_old_trash(context.connection, context.run.job_id, age, last, FILES_AT_ONCE):
+            context.check_leases()
+            removed = dict(zip(old, _remove_all(context, list(old.values()), trash=False), strict=True))
+            finish_trash(context.connection, {number: one.outcome for number, one in removed.items()})
+            self._note_problems(removed.values())
+            last = max(old)
 
     def _remove(self, paths: Mapping[int, str]) -> None:
         if not paths:
@@ -212,6 +247,9 @@ class _Cleanup:
         finish_deletions(context.connection, outcomes)
         self._done.files_deleted += sum(one.outcome in ("removed", "trashed") for one in removed)
         self._done.files_missing += sum(one.outcome == "missing" for one in removed)
+        self._note_problems(removed)
+
+    def _note_problems(self, removed: Iterable["Gone"]) -> None:
         for one in removed:
             if one.outcome not in GONE:
                 self._done.failed += 1
@@ -297,11 +335,14 @@ def _trashed(one: Removed, root: str, today: str) -> Gone:
     return Gone(one.path, "trashed", one.path) if one.outcome == KEPT else Gone(one.path, one.outcome)
 
 
-def _is_empty(root: str, storage: StorageOptions) -> bool:
+def _is_empty(root: str, storage: StorageOptions, was_written: bool) -> bool:
+    """Cleanup leaves directories behind: without any, where something was written, it may not be the right storage."""
     try:
-        return next(list_tree(root, storage), None) is None
+        if next(list_tree(root, storage), None) is not None:
+            return False
+        return not was_written or not root.startswith("/") or any(list_directories(root, storage))
     except FileNotFoundError:
-        return True
+        return not was_written
 
 
 def _roots(context: JobContext) -> list[str]:
@@ -312,15 +353,29 @@ def _roots(context: JobContext) -> list[str]:
 
 
 def undelete(connection: Connection, run_id: str, storage: StorageOptions) -> tuple[int, list[str]]:
-    """Brings back what a run put into the trash; how many files, and what went wrong with others."""
-    files = trashed_files(connection, run_id)
-    restored, problems = [], []
-    for row in files:
-        root, _, rest = row["trash_path"].partition(f"/{TRASH}/")
-        (one,) = restore_from_trash([row["path"]], root, rest.partition("/")[0], storage)
-        if one.outcome in (MOVED, KEPT):
-            restored.append(row["deletion_id"])
-        else:
-            problems.append(f"{one.path}: {one.outcome}")
-    mark_restored(connection, restored)
-    return len(restored), problems
+    """Brings back what a run put into the trash; how many files, and what went wrong with others.
+
+    Under the lease of cleanup, so that nothing is emptied meanwhile. A file is marked before it is moved and after: one
+    whose move was cut off is neither emptied nor swept, and is brought back by asking again.
+    """
+    leases = Leases(f"undelete/{run_id}/{uuid.uuid4().hex[:8]}", UNDELETE_SECONDS)
+    leases.take(connection, FileCleanupParams.job)
+    try:
+        restored, problems, last = 0, [], 0
+        while files := take_for_restore(connection, leases.holder, run_id, last, RESTORED_AT_ONCE):
+            leases.renew(connection)
+            outcomes = {row["deletion_id"]: _restore(row, storage) for row in files}
+            back = [number for number, one in outcomes.items() if one.outcome in (MOVED, KEPT)]
+            finish_restore(connection, back, list(outcomes.keys() - set(back)))
+            restored += len(back)
+            problems += [f"{one.path}: {one.outcome}" for number, one in outcomes.items() if number not in set(back)]
+            last = max(outcomes)
+        return restored, problems
+    finally:
+        leases.release(connection)
+
+
+def _restore(row: dict[str, Any], storage: StorageOptions) -> Removed:
+    root, _, rest = row["trash_path"].partition(f"/{TRASH}/")
+    (one,) = restore_from_trash([row["path"]], root, rest.partition("/")[0], storage)
+    return one

@@ -7,22 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakefork.catalog.forks import drop_in_chunks
 from lakefork.catalog.retention import (
     begin_plan,
+    drop_planned,
     drop_unused_hot_tables,
+    expired_forks,
+    find_plan,
     finish_plan,
+    plan_drops,
+    plan_floors,
     plan_items,
     plan_tables,
     remove_definitions,
     remove_files,
+    remove_records,
     remove_rest,
     retention_facts,
     save_plan,
     unfinished_plans,
 )
 from lakefork.durations import seconds_of
-from lakefork.maintenance.retention import RetentionFacts, plan_retention
+from lakefork.errors import InvalidInputError
+from lakefork.maintenance.retention import GcItem, RetentionFacts, plan_retention, taken_beyond
 from lakefork.params import RetentionGcParams
 from lakefork.spark.job import JobContext
 
@@ -50,26 +56,35 @@ def run_retention_gc(context: JobContext, params: RetentionGcParams) -> dict[str
         if not params.dry_run and plan_id != params.plan_id:
             context.progress(f"plan {plan_id} was begun by an earlier run: going on with it")
             _carry_out(context, plan_id, removed)
-    plan_id = params.plan_id or _make_plan(context, params, removed)
-    items = plan_items(context.connection, plan_id)
-    lines = plan_lines(plan_id, items, plan_tables(context.connection, plan_id, SHOWN))
+    plan_id = params.plan_id or _make_plan(context, params)
+    if params.plan_id:
+        _require_still_wanted(context, plan_id)
+    items, drops = plan_items(context.connection, plan_id), plan_drops(context.connection, plan_id)
+    lines = plan_lines(plan_id, items, plan_tables(context.connection, plan_id, SHOWN + 1), drops)
     for line in lines:
         context.progress(line)
     if params.dry_run:
-        return {"plan_id": plan_id, **_planned(items), "plan": "\n".join(lines)}
+        return {"plan_id": plan_id, **_planned(items), "forks_dropped": len(drops), "plan": "\n".join(lines)}
     _carry_out(context, plan_id, removed)
-    records = _remove_records(context)
     return {
         "plan_id": plan_id, "catalogs": removed.catalogs, "snapshots_expired": removed.snapshots,
         "files_released": removed.files, "rows_removed": removed.rows, "hot_rows_removed": removed.hot_rows,
         "files_scheduled": removed.scheduled, "bytes_scheduled": removed.bytes_scheduled,
-        "forks_dropped": removed.forks_dropped, "records_removed": records,
+        "forks_dropped": removed.forks_dropped, "records_removed": _remove_records(context),
     }  # fmt: skip
 
 
-def _make_plan(context: JobContext, params: RetentionGcParams, removed: Removed) -> str:
-    if not params.dry_run:
-        removed.forks_dropped = _drop_expired_forks(context, params.catalog)
+def _make_plan(context: JobContext, params: RetentionGcParams) -> str:
+    """Forks past their time are dropped; what only they needed goes with a later plan, as of any dropped catalog."""
+    expired = expired_forks(context.connection, params.catalog)
+    items = [item for item in _wanted(context, params) if item.catalog_id not in set(expired)]
+    plan_id = f"gc_{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
+    asked = params.model_dump(mode="json")
+    save_plan(context.connection, plan_id, context.run.run_id, asked, [vars(item) for item in items], expired)
+    return plan_id
+
+
+def _wanted(context: JobContext, params: RetentionGcParams) -> list[GcItem]:
     settings = context.settings.retention
     facts = retention_facts(
         context.connection,
@@ -77,47 +92,58 @@ def _make_plan(context: JobContext, params: RetentionGcParams, removed: Removed)
         asked=(params.retain_snapshots, _time(params.retain_for)),
         default=(settings.retain_snapshots or None, _time(settings.retain_for)),
     )
-    items = plan_retention((RetentionFacts(**row) for row in facts), datetime.datetime.now(datetime.UTC))
-    plan_id = f"gc_{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    save_plan(
-        context.connection, plan_id, context.run.run_id, params.model_dump(mode="json"), [vars(item) for item in items]
-    )
-    return plan_id
+    return plan_retention((RetentionFacts(**row) for row in facts), datetime.datetime.now(datetime.UTC))
+
+
+def _require_still_wanted(context: JobContext, plan_id: str) -> None:
+    """Whoever made policies keep more after a plan was made does not want it to be carried out."""
+    plan = find_plan(context.connection, plan_id)
+    if plan["begun_at"] is not None:
+        return
+    planned = [GcItem(**row) for row in plan_floors(context.connection, plan_id)]
+    wanted = _wanted(context, RetentionGcParams(**plan["params"]))
+    if taken_beyond(planned, wanted):
+        raise InvalidInputError(
+            f"what plan {plan_id!r} was made of has changed since {plan['created_at']}: make a new one"
+        )
 
 
 def _time(text: str | None) -> datetime.timedelta | None:
     return None if text is None else datetime.timedelta(seconds=seconds_of(text, "retain_for"))
 
 
-def _drop_expired_forks(context: JobContext, catalog: str | None) -> int:
-    expired = context.connection.execute("SELECT * FROM lakefork.expired_forks(%s)", (catalog,)).fetchall()
-    dropped = 0
-    bar = context.bar(len(expired))
-    for dropped in drop_in_chunks(context.connection, [row["catalog_id"] for row in expired], context.run.job):
-        bar.reach(dropped, f"{dropped:,} of {len(expired):,} fork(s) past their time were dropped")
-    return dropped
-
-
-def plan_lines(plan_id: str, items: Sequence[dict[str, Any]], tables: Sequence[dict[str, Any]]) -> list[str]:
-    """The plan as people read it in the log, and before they approve it."""
+def plan_lines(
+    plan_id: str,
+    items: Sequence[dict[str, Any]],
+    tables: Sequence[dict[str, Any]],
+    drops: Sequence[dict[str, Any]] = (),
+) -> list[str]:
+    """The plan as people read it in the log, and before they approve it; up to SHOWN lines of each kind."""
     total = _planned(items)
     lines = [
         f"plan {plan_id}: {total['catalogs']:,} catalog(s) give up {total['snapshots_expired']:,} snapshot(s) and "
         f"{total['files_released']:,} file(s), of which {total['files_scheduled']:,} "
         f"({total['bytes_scheduled']:,} bytes) are needed by nobody else"
     ]
+    lines += [
+        f"  {one['catalog_name']}: is dropped, as a fork that was wanted until {one['expires_at']:%Y-%m-%d %H:%M} UTC"
+        for one in drops[:SHOWN]
+    ]
+    lines += [f"  … and {len(drops) - SHOWN:,} more fork(s) are dropped"] if len(drops) > SHOWN else []
     for item in items[:SHOWN]:
         what = "was dropped and goes altogether" if item["is_whole"] else f"keeps snapshots from {item['floor']} on"
+        name = item["catalog_name"] + (f" (fork of {item['parent_name']})" if item["parent_name"] else "")
         lines.append(
-            f"  {item['catalog_name']}: {what}; {item['snapshots']:,} snapshot(s), {item['files']:,} file(s), "
+            f"  {name}: {what}; {item['snapshots']:,} snapshot(s), {item['files']:,} file(s), "
             f"{item['freed_files']:,} of them ({item['freed_bytes']:,} bytes) freed"
         )
         lines += [
             f"    {table['table_name']}: {table['files']:,} file(s), {table['bytes']:,} bytes"
-            for table in tables
+            for table in tables[:SHOWN]
             if table["catalog_id"] == item["catalog_id"]
         ]
-    return lines + ([f"  … and {len(items) - SHOWN:,} more"] if len(items) > SHOWN else [])
+    lines += [f"  … and {len(items) - SHOWN:,} more"] if len(items) > SHOWN else []
+    return lines + ([f"  only the {SHOWN} tables that give up most are listed"] if len(tables) > SHOWN else [])
 
 
 def _planned(items: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -134,6 +160,7 @@ def _carry_out(context: JobContext, plan_id: str, removed: Removed) -> None:
     begin_plan(context.connection, plan_id, context.run.job_id)
     items = plan_items(context.connection, plan_id)
     work = _Work(context, plan_id, removed)
+    work.drop_forks()
     bar = context.bar(len(items))
     for chunk in _chunks(items):
         work.carry_out(chunk)
@@ -152,6 +179,13 @@ class _Work:
     context: JobContext
     plan_id: str
     removed: Removed
+
+    def drop_forks(self) -> None:
+        connection, job_id = self.context.connection, self.context.run.job_id
+        for dropped in drop_planned(connection, self.plan_id, job_id, CATALOGS_AT_ONCE):
+            self.removed.forks_dropped += dropped
+            self.context.progress(f"{self.removed.forks_dropped:,} fork(s) past their time were dropped")
+            self.context.check_leases()
 
     def carry_out(self, catalog_ids: Sequence[int]) -> None:
         """Readers are kept out already; what is cut off in the middle is gone on with by the next run."""
@@ -188,8 +222,9 @@ def _chunks(items: Sequence[dict[str, Any]]) -> list[list[int]]:
 
 def _remove_records(context: JobContext) -> int:
     settings = context.settings.retention
-    row = context.connection.execute(
-        "SELECT lakefork.remove_records(%s, %s, %s) AS removed",
-        tuple(_time(text) for text in (settings.jobs_for, settings.audits_for, settings.commit_keys_for)),
-    ).fetchone()
-    return int(row["removed"]) if row else 0
+    kept_for = [_time(text) for text in (settings.jobs_for, settings.audits_for, settings.commit_keys_for)]
+    removed = 0
+    for some in remove_records(context.connection, context.run.job_id, kept_for, ROWS_AT_ONCE):
+        removed += some
+        context.check_leases()
+    return removed
