@@ -18,6 +18,13 @@ LANGUAGE sql STABLE AS $$
                     CASE WHEN p_heartbeat_at < now() - interval '2 minutes' THEN 'failed' ELSE 'running' END)
 $$;
 
+-- Says in the place of a job that was stopped why it ended; what it reported itself stands.
+CREATE FUNCTION lakefork.fail_attempt(p_trace text, p_error text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lakefork.job_run SET status = 'failed', finished_at = clock_timestamp(), error = p_error, retryable = true
+    WHERE trace = p_trace AND status = 'running'
+$$;
+
 -- Forgets what jobs reported longer ago; of Airflow's own records, those since the oldest report are shown.
 CREATE FUNCTION lakefork.forget_jobs(p_older_than interval) RETURNS bigint
 LANGUAGE plpgsql AS $$

@@ -12,6 +12,9 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
+from lakefork.catalog.connection import connect
+from lakefork.embedded.airflow import _connection_json
+from lakefork.orchestration.cleanup import is_cleanup_due
 from lakefork.orchestration.dedup import is_dedup_due
 from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.orchestration.manifests import cron_of
@@ -103,6 +106,29 @@ def test_dedup_follows_flush(bag: DagBag) -> None:
     (outlet,) = bag.dags["flush"].get_task("flush").outlets
     assert outlet in bag.dags["snapshot_dedup"].timetable.asset_condition.objects
     assert is_dedup_due(SimpleNamespace(run_type="manual")) and is_dedup_due(SimpleNamespace(run_type="scheduled"))
+
+
+def test_cleanup_follows_retention(bag: DagBag) -> None:
+    for task in ("retention_gc", "carry_out"):
+        (outlet,) = bag.dags["retention_gc"].get_task(task).outlets
+        assert outlet in bag.dags["file_cleanup"].timetable.asset_condition.objects
+    assert bag.dags["retention_gc"].get_task("plan").outlets == []
+    assert is_cleanup_due(SimpleNamespace(run_type="manual")) and is_cleanup_due(SimpleNamespace(run_type="scheduled"))
+
+
+def test_after_retention_cleanup_runs_if_something_is_old_enough(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
+    event = SimpleNamespace(run_type="asset_triggered")
+    with connect(dsn) as connection:
+        assert not is_cleanup_due(event)
+        connection.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, 1, 'a', true, now() - interval '23 hours')"
+        )
+        assert not is_cleanup_due(event), "a reader may still open it"
+        connection.execute(
+            "UPDATE ducklake_files_scheduled_for_deletion SET schedule_start = now() - interval '25 hours'"
+        )
+        assert is_cleanup_due(event)
 
 
 @pytest.mark.parametrize(

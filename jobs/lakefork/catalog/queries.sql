@@ -310,6 +310,10 @@ SELECT deletion_id, path, file_id IS NULL AS is_orphan FROM lakefork.deletion WH
 SELECT coalesce(last_catalog, '?') AS catalog_name, reason, count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes
 FROM lakefork.files_to_clean(%(catalog)s, %(scheduled_until)s) GROUP BY 1, 2 ORDER BY 1, 2;
 
+-- has_files_to_clean: whether cleanup has anything to do
+SELECT EXISTS (SELECT FROM lakefork.files_to_clean(NULL, now() - make_interval(secs => %(seconds)s)))
+    OR EXISTS (SELECT FROM lakefork.deletion WHERE removed_at IS NULL) AS found;
+
 -- save_cleanup_plan: what a run of file_cleanup decided to do
 INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, digest)
 VALUES (%(plan_id)s, 'file_cleanup', %(run_id)s, clock_timestamp(), %(params)s, %(digest)s);
