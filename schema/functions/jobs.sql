@@ -25,7 +25,7 @@ LANGUAGE sql AS $$
     WHERE trace = p_trace AND status = 'running'
 $$;
 
--- Forgets what jobs reported longer ago; of Airflow's own records, those since the oldest report are shown.
+-- Forgets what jobs reported longer ago. Airflow's own records stay; from now on those since then are shown.
 CREATE FUNCTION lakefork.forget_jobs(p_older_than interval) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -34,5 +34,7 @@ DECLARE
 BEGIN
     DELETE FROM lakefork.job_run WHERE started_at < since AND heartbeat_at < since;
     GET DIAGNOSTICS forgotten = ROW_COUNT;
+    INSERT INTO public.ducklake_metadata (key, value) VALUES ('jobs_since', extract(epoch FROM since)::text)
+    ON CONFLICT (key, coalesce(scope, ''), coalesce(scope_id, -1)) DO UPDATE SET value = excluded.value;
     RETURN forgotten;
 END $$;

@@ -13,7 +13,8 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
 from lakefork.catalog.connection import connect
-from lakefork.embedded.airflow import _connection_json
+from lakefork.embedded.airflow import EmbeddedAirflow, _connection_json
+from lakefork.errors import InvalidInputError
 from lakefork.orchestration.cleanup import is_cleanup_due
 from lakefork.orchestration.dedup import is_dedup_due
 from lakefork.orchestration.links import AuditsLink, LakeLink
@@ -21,6 +22,7 @@ from lakefork.orchestration.manifests import cron_of
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import JOBS, parse_params
+from lakefork.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 RUNS_AT_ONCE = {"flush": 4, "fork_provision": 16}  # they share tables by leases, and names by the catalog
@@ -84,6 +86,32 @@ def test_the_form_refuses_what_the_job_refuses() -> None:
     for name, value in [("catalog", "a b"), ("catalog", 7), ("deep", "yes"), ("deep", None)]:
         with pytest.raises(ParamValidationError):
             form[name].resolve(value)
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "wrong", "right", "sentence"),
+    [
+        ("file_cleanup", "older_than", "soon", " 36 Hours", "older_than = 'soon' is not a duration"),
+        ("retention_gc", "retain_for", "0d", "7d", "retain_for = '0d' is not a duration"),
+        ("fork_provision", "expires_after", "5 parsecs", "5 minutes", "expires_after = '5 parsecs' is not a duration"),
+    ],
+)
+def test_what_is_mistyped_is_refused_before_spark_starts(
+    job: str, name: str, wrong: object, right: object, sentence: str
+) -> None:
+    field = trigger_form(JOBS[job])[name]
+    assert field.resolve(right) == right and field.resolve(None) is None
+    with pytest.raises(ParamValidationError):
+        field.resolve(wrong)
+    with pytest.raises(InvalidInputError, match=f"^{job}: {sentence}"):
+        parse_params(job, json.dumps({"parent": "p", name: wrong} if job == "fork_provision" else {name: wrong}))
+
+
+def test_names_of_forks_are_names_of_catalogs() -> None:
+    field = trigger_form(JOBS["fork_provision"])["names"]
+    assert field.resolve(["ok", "a-b"]) == ["ok", "a-b"]
+    with pytest.raises(ParamValidationError):
+        field.resolve(["ok", "a b"])
 
 
 @pytest.mark.parametrize("dag_id", sorted(JOBS.keys() - BY_HAND))
@@ -170,3 +198,13 @@ def test_a_person_can_be_asked_first(bag: DagBag, dag_id: str) -> None:
     assert "xcom_pull(task_ids='plan')['plan']" in tasks["approve"].body
     assert "plan_id" in tasks["carry_out"].application_args[-1]
     assert "dry_run=True" in tasks["plan"].application_args[-1]
+
+
+def test_the_stack_passes_on_where_metrics_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"AIRFLOW__METRICS__STATSD_ON": "True", "LAKEFORK_METRICS__TOKEN": "t", "OTEL_SERVICE_NAME": "lake"}
+    for name, value in {**given, "AIRFLOW__CORE__EXECUTOR": "x", "LAKEFORK_DSN": "x"}.items():
+        monkeypatch.setenv(name, value)
+    stack = EmbeddedAirflow(Settings(home=tmp_path), "host=there port=1 dbname=d")
+    environment = stack._environment(8080)
+    assert given.items() <= environment.items()
+    assert not {"AIRFLOW__CORE__EXECUTOR", "LAKEFORK_DSN"} & environment.keys()

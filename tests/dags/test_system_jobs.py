@@ -34,6 +34,7 @@ def linked(linked_database: str) -> Iterator[Connection]:
     with connect(linked_database) as connection:
         yield connection
         connection.execute("TRUNCATE lakefork.job_run, airflow.dag_run CASCADE")
+        connection.execute("DELETE FROM ducklake_metadata WHERE key = 'jobs_since'")
 
 
 def report(connection: Connection, run_id: str, attempt: int = 1, job: str = "flush", **params: object) -> JobRun:
@@ -118,8 +119,6 @@ def test_each_attempt_is_a_row_with_its_own_end(linked: Connection) -> None:
 
 
 def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
-    report(linked, "the first there is")
-    linked.execute("UPDATE lakefork.job_run SET started_at = now() - interval '1 day'")
     for run_id, state in (
         ("a", "running"),
         ("b", "failed"),
@@ -137,7 +136,9 @@ def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
         ("b", "failed", words, "t", ["table=t", "catalog=main"], "worker-7", False),
         ("c", "failed", "a task before it failed", "t", ["table=t", "catalog=main"], "worker-7", False),
     ]
-    assert len(jobs(linked)) == 4
+    assert len(jobs(linked)) == 3
+    report(linked, "the first that reports")
+    assert len(jobs(linked)) == 4, "and those before it stay"
 
 
 def test_a_trace_of_another_form_does_no_harm(linked: Connection) -> None:
@@ -176,22 +177,25 @@ def test_old_jobs_are_forgotten(linked: Connection) -> None:
 
 
 def test_a_session_sees_the_jobs_of_its_catalog_and_a_user_their_own(lake: SqlLake) -> None:
-    name, catalog_id = lake.catalog.name, lake.catalog.catalog_id
+    name = lake.catalog.name
     with connect(lake.dsn) as connection:
         report(connection, "mine", catalog=name, user_id="ada")
         report(connection, "bobs", catalog=name, user_id="bob")
         report(connection, "others", catalog="other")
-        both = report(connection, "both")
-        report(connection, "neither")
-        finish_job(connection, both, Usage(1, 1), result={"tables": 99}, error="other.app.t was not published")
-        connection.execute(
-            "INSERT INTO lakefork.flush_log VALUES ('both', %s, 1, 'j', now(), 'k', '{}')", (catalog_id,)
-        )
-    query = "SELECT run_id, result, error_message FROM system.jobs ORDER BY run_id"
-    assert lake.rows(query) == [
-        ("bobs", None, None), ("both", None, "it failed; ask who runs this Lakefork"), ("mine", None, None),
-    ]  # fmt: skip
-    assert lake.rows(query, user="ada") == [("mine", None, None)]
+        everybody = report(connection, "all", namespace="theirs", table="secret", user_id="carl")
+        finish_job(connection, everybody, Usage(1, 1), result={"tables": 99}, error="other.app.t was not published")
+        report(connection, "forks", job="fork_provision", parent=name)
+        report(connection, "their forks", job="fork_provision", parent="other")
+    columns = "run_id, status, namespace, table_name, user_id, parameters, result, error_message"
+    query = f"SELECT {columns} FROM system.jobs ORDER BY run_id"
+    mine = ("mine", "running", None, None, "ada", [f"catalog={name}", "user_id=ada"], None, None)
+    assert [(*row[:5], sorted(row[5] or []), *row[6:]) for row in lake.rows(query)] == [
+        ("all", "failed", None, None, None, [], None, "it failed; ask who runs this Lakefork"),
+        ("bobs", "running", None, None, "bob", [f"catalog={name}", "user_id=bob"], None, None),
+        ("forks", "running", None, None, None, [f"parent={name}"], None, None),
+        mine,
+    ]
+    assert [(*row[:5], sorted(row[5]), *row[6:]) for row in lake.rows(query, user="ada")] == [mine]
 
 
 def test_ten_thousand_runs_are_read_in_milliseconds(linked: Connection) -> None:
