@@ -13,7 +13,7 @@ from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
 from lakefork.overview.forks import list_children
-from lakefork.overview.gc import list_deletions, read_gc
+from lakefork.overview.gc import gc_text, list_deletions, read_gc
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
 from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
@@ -128,6 +128,36 @@ def test_status_is_text_and_json(filled: SqlLake) -> None:
     assert f"{filled.catalog.name}.app.s" in status.as_text() and "20 rows or 1 h" in status.as_text()
 
 
+def test_a_plan_of_cleanup_has_what_its_runs_reported(connection: Connection) -> None:
+    connection.execute(
+        "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES ('c', 'file_cleanup', 'r', now(), '{}')"
+    )
+    plans = [JobRun("a", "file_cleanup", "r", "cli/a", "n"), JobRun("b", "file_cleanup", "s", "cli/b", "n")]
+    start_job(connection, plans[0], {"dry_run": True})
+    planned = {"plan_id": "c", "files_planned": 4, "orphans": 1, "bytes_planned": 500}
+    finish_job(connection, plans[0], Usage(1, 1), result=planned)
+    (plan,) = read_gc(connection)["plans"]
+    assert (plan["job"], plan["files"], plan["bytes"], plan["freed_files"]) == ("file_cleanup", 5, 500, None)
+    assert (plan["begun_at"], plan["done_at"]) == (None, None)
+    start_job(connection, plans[1], {"plan_id": "c"})
+    finish_job(connection, plans[1], Usage(1, 1), result={"files_deleted": 3, "bytes_freed": 300})
+    (plan,) = read_gc(connection)["plans"]
+    assert (plan["files"], plan["freed_files"], plan["freed_bytes"]) == (5, 3, 300)
+    assert plan["done_at"] >= plan["begun_at"]
+    text = gc_text({**read_gc(connection), "deletions": []})
+    assert "file_cleanup: 5 file(s), 3 freed (300 B)" in text
+
+
+def test_status_says_when_jobs_run_next(connection: Connection) -> None:
+    assert "next runs" not in read_status(connection, POLICY).as_text(), "nobody plans them without Airflow"
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION lakefork.airflow_schedule() RETURNS TABLE (job_type varchar, next_run timestamptz, is_paused boolean) "
+        "LANGUAGE sql STABLE AS $$ VALUES ('flush'::varchar, '2026-01-02 03:04 UTC'::timestamptz, false), ('file_cleanup', NULL, true) $$"
+    )
+    (_, schedule) = read_status(connection, POLICY).as_text().split("next runs", 1)
+    assert schedule.split() == ["at", "(UTC)", "flush", "2026-01-02", "03:04:00", "file_cleanup", "paused"]
+
+
 def test_a_hundred_thousand_catalogs_are_looked_through_page_by_page(connection: Connection) -> None:
     add_catalogs(connection, 100_000)
     started = time.perf_counter()
@@ -194,6 +224,9 @@ def test_plans_pinned_snapshots_and_the_ledger(filled: SqlLake) -> None:
             300,
             0,
         )
+        text = gc_text({**found, "deletions": list_deletions(connection).rows})
+        assert "retention_gc: 4 snapshot(s) of 1 catalog(s), 6 file(s), 2 freed (200 B)" in text
+        assert f"{filled.catalog.name} snapshot {snapshot} as audit-2026, " in text and "/lake/3" in text
         first = list_deletions(connection, limit=2)
         assert [row["path"] for row in first.rows + list_deletions(connection, first.next).rows] == [
             "/lake/3",

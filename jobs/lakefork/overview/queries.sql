@@ -179,12 +179,25 @@ JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (c
 LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
 ORDER BY p.catalog_name;
 
--- plans: what runs of retention_gc and file_cleanup decided to do, the newest first
-SELECT p.plan_id, p.job, p.run_id, p.created_at, p.begun_at, p.done_at, i.catalogs, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
-FROM (SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s) p
+-- plans: what runs of retention_gc and file_cleanup decided to do, the newest first; what became of those of file_cleanup is in its reports
+WITH page AS (
+    SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s
+), reports AS (
+    SELECT coalesce(r.result ->> 'plan_id', r.params ->> 'plan_id') AS plan_id,
+           min(r.started_at) FILTER (WHERE r.params ->> 'plan_id' IS NOT NULL) AS begun_at,
+           max(r.finished_at) FILTER (WHERE r.params ->> 'plan_id' IS NOT NULL AND r.status = 'completed') AS done_at,
+           max((r.result ->> 'files_planned')::bigint + (r.result ->> 'orphans')::bigint) AS files, max((r.result ->> 'bytes_planned')::bigint) AS bytes,
+           sum((r.result ->> 'files_deleted')::bigint)::bigint AS freed_files, sum((r.result ->> 'bytes_freed')::bigint)::bigint AS freed_bytes
+    FROM lakefork.job_run r WHERE r.job = 'file_cleanup' GROUP BY 1
+)
+SELECT p.plan_id, p.job, p.run_id, p.created_at, coalesce(p.begun_at, r.begun_at) AS begun_at, coalesce(p.done_at, r.done_at) AS done_at,
+       i.catalogs, i.snapshots, coalesce(r.files, i.files) AS files, coalesce(r.bytes, i.bytes) AS bytes,
+       coalesce(r.freed_files, i.freed_files) AS freed_files, coalesce(r.freed_bytes, i.freed_bytes) AS freed_bytes
+FROM page p
+LEFT JOIN reports r USING (plan_id)
 CROSS JOIN LATERAL (
-    SELECT count(DISTINCT g.catalog_id) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files, sum(g.bytes)::bigint AS bytes,
-           sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
+    SELECT nullif(count(DISTINCT g.catalog_id), 0) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files,
+           sum(g.bytes)::bigint AS bytes, sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
     FROM lakefork.gc_item g WHERE g.plan_id = p.plan_id) i
 ORDER BY p.created_at DESC;
 

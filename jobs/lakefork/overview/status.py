@@ -25,7 +25,7 @@ class Status:
         return {key: plain(value) for key, value in everything.items()}
 
     def as_text(self) -> str:
-        parts = [self._catalogs_text(), self._waiting_text(), self._runs_text()]
+        parts = [self._catalogs_text(), self._waiting_text(), self._runs_text(), self._schedule_text()]
         return "\n\n".join(part for part in parts if part)
 
     def _catalogs_text(self) -> str:
@@ -49,6 +49,15 @@ class Status:
             for job in self.jobs
         ]
         return "\n".join([head, *(lines or ["(none yet)"])])
+
+    def _schedule_text(self) -> str:
+        """Empty without Airflow, which plans the runs."""
+        planned = sorted((job for job in self.schedule if job["next_run"]), key=lambda job: job["next_run"])
+        lines = [
+            f"{job['job']:<24}{'paused' if job['is_paused'] else utc(job['next_run'])}"
+            for job in [*planned, *(job for job in self.schedule if job["is_paused"] and not job["next_run"])]
+        ]
+        return "\n".join([f"{'next runs':<24}at (UTC)", *lines]) if lines else ""
 
 
 def read_status(connection: Connection, policy: FlushSettings) -> Status:
@@ -82,6 +91,10 @@ def _waiting_line(row: Row) -> str:
     limits += [readable_seconds(row["max_seconds"])] if row["max_seconds"] else []
     due = "  (due)" if row["is_due"] else ""
     return f"{name:<44}{row['versions']:>12,}{readable_seconds(row['oldest_seconds']):>10}  {' or '.join(limits)}{due}"
+
+
+def utc(time: datetime.datetime | None) -> str:
+    return f"{time.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}" if time else ""
 
 
 def readable_seconds(seconds: float) -> str:
