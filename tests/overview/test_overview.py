@@ -12,11 +12,12 @@ from lakefork.catalog.forks import drop_catalogs, fork_catalog
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
-from lakefork.overview.forks import list_children
+from lakefork.overview.forks import list_children, reclaimable
 from lakefork.overview.gc import gc_text, list_deletions, read_gc
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
 from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
+from lakefork.overview.superseded import with_superseded_share
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
 from lakefork.settings import FlushSettings
@@ -168,6 +169,9 @@ def test_a_hundred_thousand_catalogs_are_looked_through_page_by_page(connection:
     assert (totals["catalogs"], totals["tables"], totals["files"]) == (100_000, 100_000, 100_000 * FILES)
     assert len(page.rows) == len(waiting) == 50 and waiting[0]["oldest_seconds"] >= waiting[-1]["oldest_seconds"]
     assert took < 3, "0.3 where nothing else runs"
+    started = time.perf_counter()
+    with_superseded_share(connection, waiting)
+    assert time.perf_counter() - started < 1
     following = list_catalogs(connection, after=page.next)
     assert following.rows[0]["name"] == "tenant-0001050"
     found = list_catalogs(connection, search="TENANT-00777")
@@ -180,7 +184,13 @@ def test_rows_that_may_be_superseded_are_counted_by_owner(filled: SqlLake) -> No
     filled.flush_by_hand("app.t", "ada")
     with connect(filled.dsn) as connection:
         table = read_table(connection, filled.catalog.name, "app", "t", POLICY)
-    assert (len(table["batches"]), table["superseded_share"]) == (3, 0.4), "two of five rows, at most"
+        assert (len(table["batches"]), table["superseded_share"]) == (3, 0.4), "two of five rows, at most"
+        for chosen in ({"user": "bob"}, {"snapshot": table["snapshots"][-1]["snapshot_id"]}):
+            other = read_table(connection, filled.catalog.name, "app", "t", POLICY, **chosen)
+            assert other["superseded_share"] == table["superseded_share"], "that of the table, whatever is shown of it"
+        filled.run("INSERT INTO app.t VALUES (7, 'z', 'n')", user="ada")
+        waiting = with_superseded_share(connection, list_waiting(connection, POLICY))
+        assert {row["table"]: row["superseded_share"] for row in waiting} == {"s": None, "t": 0.4}
 
 
 def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
@@ -195,6 +205,9 @@ def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
         assert [(row["name"], row["forks"], row["shared_files"]) for row in first.rows] == [("a", 1, 2)]
         assert [row["name"] for row in list_children(connection, name, after=first.next).rows] == ["b"]
         assert [row["name"] for row in list_children(connection, "a").rows] == ["a1"]
+        found = list_children(connection, None, search="A")
+        assert [(row["name"], row["parent"]) for row in found.rows] == [("a", name), ("a1", "a"), (name, None)]
+        assert len(reclaimable(connection, name, 2)) == 2 and len(reclaimable(connection, name)) == 3
         drop_catalogs(connection, [find_catalog(connection, "a").catalog_id])
         assert [row["name"] for row in list_children(connection, None).rows] == ["a1", name], "its parent is gone"
 

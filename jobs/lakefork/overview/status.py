@@ -6,6 +6,7 @@ from typing import Any
 
 from lakefork.catalog.connection import Connection
 from lakefork.overview.lake import Page, Row, last_runs, list_catalogs, list_runs, list_waiting, read_totals
+from lakefork.overview.superseded import with_superseded_share
 from lakefork.settings import FlushSettings
 
 COUNTED = ("tables", "hot", "files", "rows", "bytes")
@@ -65,7 +66,7 @@ def read_status(connection: Connection, policy: FlushSettings) -> Status:
     return Status(
         totals=read_totals(connection),
         catalogs=list_catalogs(connection),
-        waiting=list_waiting(connection, policy),
+        waiting=with_superseded_share(connection, list_waiting(connection, policy)),
         jobs=list_runs(connection, limit=10).rows,
         schedule=last_runs(connection),
     )
