@@ -25,6 +25,12 @@ def _say(arguments: argparse.Namespace, text: str, found: Any) -> int:
     return 0
 
 
+def _draw(line: str) -> None:
+    """A bar over the one before; only people at a terminal are told how far it is."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="\n" if "100%" in line else "", file=sys.stderr, flush=True)
+
+
 def db(arguments: argparse.Namespace) -> int:
     from lakefork.embedded.postgres import EmbeddedPostgres
     from lakefork.settings import load_settings
@@ -158,7 +164,7 @@ def drop_catalog(arguments: argparse.Namespace) -> int:
             question = f"drop {len(catalogs)} fork(s) that begin with {arguments.prefix!r}?"
             if not arguments.yes and not _agreed(question, arguments):
                 raise InvalidInputError(f"{question} Nothing was dropped; --yes says so without being asked")
-        bar = Bar(lambda line: print(line, file=sys.stderr), len(catalogs))
+        bar = Bar(_draw, len(catalogs))
         for dropped in drop_in_chunks(connection, [catalog.catalog_id for catalog in catalogs], getpass.getuser()):
             bar.reach(dropped, f"{dropped:,} of {len(catalogs):,} catalog(s)")
     text = (
@@ -331,7 +337,7 @@ def dump(arguments: argparse.Namespace) -> int:
     from lakefork.embedded.database import database_url
     from lakefork.settings import load_settings
 
-    copied = dump_catalog(database_url(load_settings()), arguments.file)
+    copied = dump_catalog(database_url(load_settings()), arguments.file, _draw)
     text = f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows"
     return _say(arguments, text, {"file": arguments.file, "tables": copied})
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lakefork.embedded.airflow import _connection_json
+
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")  # what Airflow does with Starlette
 Get = Callable[..., httpx.Response]
 HOSTILE = "/web/%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E"
@@ -32,6 +34,18 @@ def test_no_answer_can_run_a_script_from_elsewhere(get: Get, path: str) -> None:
         assert answer.status_code in (401, 404)
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_scraper_has_a_token(get: Get, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakefork_page.database import _pool
+
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
+    monkeypatch.setenv("LAKEFORK_METRICS__TOKEN", "let-me-in")
+    right = get("/metrics", Authorization="Bearer let-me-in")
+    _pool().close()
+    _pool.cache_clear()
+    assert right.status_code == 200 and "lakefork_catalogs 0" in right.text
+    assert get("/metrics").status_code == 401
 
 
 def test_the_way_to_the_login_holds_nothing_but_an_address(get: Get) -> None:

@@ -1,5 +1,6 @@
 """system.jobs over Airflow's tables, as the installed version of Airflow defines them."""
 
+import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.schema import link_airflow
 from lakefork.errors import SetupError
+from lakefork.settings import PROJECT
 from sql_lake import SqlLake
 
 COLUMNS = [
@@ -57,6 +59,15 @@ def jobs(connection: Connection, columns: str = "run_id, retries, status") -> li
 
 def test_it_is_pinned_to_the_version_of_airflow_whose_tables_it_knows() -> None:
     assert airflow_version.startswith("3.3."), "schema/airflow.sql says 3.3: look at it, and change both"
+
+
+def test_one_place_knows_the_tables_of_airflow() -> None:
+    pattern = re.compile(
+        r"""\b(from|join|into|update|table|only)\s+"?airflow"?\."?(?!sdk|api|prov|conf|trig|plug)""", re.IGNORECASE
+    )
+    sources = [path for room in ("jobs", "plugins", "dags", "schema") for path in (PROJECT / room).rglob("*")]
+    knowing = [path for path in sources if path.suffix in (".py", ".sql") and pattern.search(path.read_text())]
+    assert knowing == [PROJECT / "schema" / "airflow.sql"]
 
 
 def test_without_airflow_a_process_that_stopped_reporting_has_failed(connection: Connection) -> None:

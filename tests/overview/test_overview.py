@@ -1,6 +1,7 @@
 """What people see of the lake: right, the same everywhere, and quick with very many catalogs."""
 
 import json
+import re
 import time
 
 import pytest
@@ -20,7 +21,7 @@ from lakefork.overview.status import read_status
 from lakefork.overview.superseded import with_superseded_share
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
-from lakefork.settings import FlushSettings
+from lakefork.settings import PROJECT, FlushSettings
 from many_catalogs import FILES, add_catalogs
 from sql_lake import SqlLake
 
@@ -115,6 +116,8 @@ def test_metrics_are_what_prometheus_reads(filled: SqlLake) -> None:
     assert f'lakefork_table_hot_rows{{catalog="{name}",namespace="od\\"d",table="t"}}' in values
     assert values["lakefork_oldest_hot_seconds"] > 0
     described = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    documented = (PROJECT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"\blakefork_[a-z_]+", documented)) == described, "the table and the alerts in the docs"
     assert {key.partition("{")[0] for key in values} <= described
 
 
