@@ -56,9 +56,9 @@ test: lint  ## linters and the whole test suite
 	@$(VENV)/bin/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 pictures: setup-dev  ## make the screenshots of the README anew, by the tests of the page (needs Chromium)
-	@SCREENSHOT_DIR=$(CURDIR)/.lakefork-pictures $(VENV)/bin/python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_stack_page.py
-	@cp .lakefork-pictures/overview.png .lakefork-pictures/table.png .lakefork-pictures/gc.png docs/images/
-	@rm -r .lakefork-pictures
+	@SCREENSHOT_DIR=$(CURDIR)/.pictures $(VENV)/bin/python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_stack_page.py
+	@cp .pictures/overview.png .pictures/table.png docs/images/
+	@rm -r .pictures
 
 bench: setup-dev  ## measure against peers (AREA=commit for one); prints ratios, writes bench.json
 	@$(VENV)/bin/python -m tests.benchmarks $(AREA)
