@@ -65,7 +65,7 @@ class Stack:
 
     @staticmethod
     def last_error(log: str) -> str:
-        """What the last error in a task's log says, of its causes the last one: it is what people read."""
+        """What the last error in a task's log says; of an exception with causes, the last of these."""
         entries = [json.loads(line) for line in log.splitlines() if '"level":"error"' in line.replace(" ", "")]
         details = entries[-1].get("error_detail") or [{"exc_value": entries[-1]["event"]}]
         return str(details[-1]["exc_value"])

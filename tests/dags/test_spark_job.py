@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 from psycopg.conninfo import conninfo_to_dict
 
@@ -94,7 +94,7 @@ def test_refused_parameters_are_reported_and_not_tried_again(task: Task, connect
 
 def test_a_lease_that_another_holds_is_reported_and_waited_for(task: Task, connection: Connection) -> None:
     Leases("somebody else", 600).take(connection, "catalog_fsck/*")
-    with pytest.raises(Exception, match="Cannot execute") as failure:
+    with pytest.raises(AirflowException, match=r"^catalog_fsck failed: .* is being worked on by somebody") as failure:
         task().execute({})
     assert not isinstance(failure.value, AirflowFailException), "Airflow tries again"
     ((status, error, retryable),) = reported(connection)

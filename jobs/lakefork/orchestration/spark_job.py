@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.postgres.hooks.postgres import PostgresHook
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from lakefork.durations import duration_text, seconds_of
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
@@ -67,14 +67,16 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
             with quick_start() as conf, _own_environment(LAKEFORK_DSN=catalog_dsn()):
                 self.conf = conf
                 super().execute(context)
-        except AirflowTaskTimeout as error:
-            raise AirflowTaskTimeout(f"{self.job} failed: {self._report_timeout(database)}") from error
-        except Exception as error:
+        # The log ends with the one line that matters, not with what led to it: that is above.
+        except AirflowTaskTimeout:
+            raise AirflowTaskTimeout(f"{self.job} failed: {self._report_timeout(database)}") from None
+        except Exception:
             report = self._report(database)
-            if report is None or report["retryable"] is not False:  # a driver that was killed could not say
+            if report is None or report["error"] is None:  # a driver that was killed could not say
                 raise
-            # Doing the same again would fail again; and this line is the one that matters.
-            raise AirflowFailException(f"{self.job} failed: {report['error']}") from error
+            can_succeed = report["retryable"] is not False
+            failure = AirflowException if can_succeed else AirflowFailException
+            raise failure(f"{self.job} failed: {report['error']}") from None
         report = self._report(database)
         return report["result"] if report else None
 
