@@ -5,7 +5,7 @@ VENV := .venv
 LAKEFORK := $(VENV)/bin/lakefork
 UV := $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev check-tools run up down test lint format bench clean
+.PHONY: help setup setup-dev check-tools run up down test lint format pictures bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ format: setup-dev  ## let ruff format the code
 
 test: lint  ## linters and the whole test suite
 	@$(VENV)/bin/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+
+pictures: setup-dev  ## make the screenshots of the README anew, by the tests of the page (needs Chromium)
+	@SCREENSHOT_DIR=$(CURDIR)/.pictures $(VENV)/bin/python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_stack_page.py
+	@cp .pictures/overview.png .pictures/table.png docs/images/
+	@rm -r .pictures
 
 bench: setup-dev  ## measure against peers (AREA=commit for one); prints ratios, writes bench.json
 	@$(VENV)/bin/python -m tests.benchmarks $(AREA)

@@ -5,7 +5,9 @@ Takes the files that `retention_gc` scheduled, some thousand at a time. For each
 for a moment, looks for every file in all catalogs once more, and writes down in `system.deletions` what it is about to
 remove; then it removes the files. A file that somebody came to need is taken off the list. In doubt nothing is removed.
 
-**When:** every night, after retention_gc.
+**When:** every night, and after each retention_gc. Such a run removes what earlier ones gave up: files
+that were scheduled just now are younger than `cleanup.older_than` and wait for a later run. `choose` looks first: if
+nothing is old enough, no Spark is started.
 
 **Params:** `older_than`: only files that were given up longer ago than this (a query that was planned before may still
 open them). `orphans` also looks through storage for files that no catalog knows. `dry_run` only prints the plan;
@@ -19,13 +21,14 @@ storage's permissions. *Has none of the newest files*: is the right storage moun
 from airflow.sdk import dag
 
 from lakefork.orchestration.approval import job_with_approval
-from lakefork.orchestration.defaults import at, dag_defaults
+from lakefork.orchestration.cleanup import cleanup_schedule, is_cleanup_due
+from lakefork.orchestration.defaults import dag_defaults
 from lakefork.params import FileCleanupParams
 
 
-@dag(**dag_defaults(FileCleanupParams, __doc__, schedule=at("30 3 * * *")))
+@dag(**dag_defaults(FileCleanupParams, __doc__, schedule=cleanup_schedule()))
 def file_cleanup() -> None:
-    job_with_approval("file_cleanup")
+    job_with_approval("file_cleanup", is_due=is_cleanup_due)
 
 
 file_cleanup()

@@ -4,8 +4,9 @@
 Every catalog keeps its own snapshots for a time, or the last so many of them (settings `retention.*`, `lakefork
 retention`, or the table options `retain_for` and `retain_snapshots`); tagged ones stay for ever. This run first makes a
 plan: which snapshots each catalog gives up, which files nobody needs then. It then carries out exactly that, in small
-transactions. Files that no catalog has any more are scheduled for `file_cleanup`; this job removes none. Forks past
-their time are dropped, and old records of runs and audits go.
+transactions. Files that no catalog has any more are scheduled for `file_cleanup`; this job removes none. `file_cleanup`
+follows by itself, and takes what is old enough (`cleanup.older_than`). Forks past their time are dropped, and old
+records of runs and audits go.
 
 **When:** every night.
 
@@ -20,13 +21,14 @@ plan.
 from airflow.sdk import dag
 
 from lakefork.orchestration.approval import job_with_approval
+from lakefork.orchestration.cleanup import GIVEN_UP
 from lakefork.orchestration.defaults import at, dag_defaults
 from lakefork.params import RetentionGcParams
 
 
 @dag(**dag_defaults(RetentionGcParams, __doc__, schedule=at("30 2 * * *")))
 def retention_gc() -> None:
-    job_with_approval("retention_gc")
+    job_with_approval("retention_gc", outlets=[GIVEN_UP])
 
 
 retention_gc()

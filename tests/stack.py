@@ -63,6 +63,13 @@ class Stack:
         (log,) = (self.home / "logs").glob(f"dag_id=*/run_id={run_id}/task_id={task_id}/attempt=1.log")
         return log.read_text()
 
+    @staticmethod
+    def last_error(log: str) -> str:
+        """What the last error in a task's log says; of an exception with causes, the last of these."""
+        entries = [json.loads(line) for line in log.splitlines() if '"level":"error"' in line.replace(" ", "")]
+        details = entries[-1].get("error_detail") or [{"exc_value": entries[-1]["event"]}]
+        return str(details[-1]["exc_value"])
+
     def sql(self, text: str, *arguments: str) -> None:
         done = self.lakefork("sql", *(arguments or ("--role", "admin")), text)
         assert done.returncode == 0, done.stdout + done.stderr

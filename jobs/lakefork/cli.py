@@ -1,12 +1,13 @@
 """The lakefork command. Heavy imports stay inside the commands, so that --help answers at once."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from lakefork import commands as handlers
-from lakefork.errors import LakeforkError
+from lakefork.errors import DatabaseError, LakeforkError
 
 
 def main() -> NoReturn:
@@ -14,8 +15,7 @@ def main() -> NoReturn:
     try:
         code = arguments.run(arguments)
     except LakeforkError as error:
-        print(f"lakefork: {error}", file=sys.stderr)
-        code = 1
+        code = _fail(arguments, error.code, str(error))
     except KeyboardInterrupt:
         print("lakefork: interrupted", file=sys.stderr)
         code = 130
@@ -24,9 +24,16 @@ def main() -> NoReturn:
     except Exception as error:
         if not type(error).__module__.startswith("psycopg"):
             raise
-        print(f"lakefork: Postgres: {str(error).splitlines()[0]}", file=sys.stderr)
-        code = 1
+        code = _fail(arguments, DatabaseError.code, f"Postgres: {str(error).splitlines()[0]}")
     sys.exit(code or 0)
+
+
+def _fail(arguments: argparse.Namespace, code: str, message: str) -> int:
+    if handlers.wants_json(arguments):
+        print(json.dumps({"status": "error", "results": [], "error": {"code": code, "message": message}}))
+    else:
+        print(f"lakefork: {message}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,11 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="set up the catalog in an empty database, and a first catalog")
     init.add_argument("--catalog", default="main", help="name of the first catalog (default: main)")
     init.add_argument("--data-path", help="where its files go (default: data/<catalog> in LAKEFORK_HOME)")
-    _add_json(init)
     init.set_defaults(run=handlers.init)
 
     status = commands.add_parser("status", help="catalogs, tables, waiting rows, files, bytes and last runs")
-    status.add_argument("--json", action="store_true", help="print one JSON object")
     status.set_defaults(run=handlers.status)
 
     sql = commands.add_parser(
@@ -86,7 +91,6 @@ def _parser() -> argparse.ArgumentParser:
     fork.add_argument("--as-of", type=int, metavar="SNAPSHOT", help="what the parent's files held then (default: now)")
     fork.add_argument("--expires-after", metavar="T", help="drop it by itself after 2h, 7d, … (default: never)")
     fork.add_argument("--if-not-exists", action="store_true", help="fine if it is a fork of PARENT already")
-    _add_json(fork)
     fork.set_defaults(run=handlers.fork)
 
     forks = commands.add_parser("forks", help="the tree of catalogs: where they come from and what they hold")
@@ -94,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
     forks.add_argument(
         "--reclaim", action="store_true", help="what dropping CATALOG would free, and who keeps the rest"
     )
-    _add_json(forks)
     forks.set_defaults(run=handlers.forks)
 
     drop = commands.add_parser(
@@ -129,16 +132,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     undelete.set_defaults(run=handlers.undelete)
 
+    gc = commands.add_parser("gc", help="plans of retention and cleanup, what is kept and by whom, the last deletions")
+    gc.set_defaults(run=handlers.gc)
+
     audits = commands.add_parser("audits", help="what the audits of flushes found, newest first")
     audits.add_argument("--run", dest="run_id", metavar="RUN_ID", help="only those of one run")
     audits.add_argument("--failed", action="store_true", help="only those that failed")
-    audits.add_argument("--json", action="store_true", help="print one JSON array")
     audits.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs no network")
     audits.set_defaults(run=handlers.audits)
 
     dump = commands.add_parser("dump", help="write the whole catalog into a new DuckDB file")
     dump.add_argument("file", type=Path, metavar="FILE")
-    _add_json(dump)
     dump.set_defaults(run=handlers.dump)
 
     export = commands.add_parser("export", help="write one catalog into a new file that stock DuckDB attaches")
@@ -168,16 +172,16 @@ def _parser() -> argparse.ArgumentParser:
     stack.add_argument("action", choices=["run", "up", "down"])
     stack.add_argument("--no-history", action="store_true", help="up: start only, without runs for the demo")
     stack.set_defaults(run=handlers.stack)
+
+    for name, command in commands.choices.items():
+        if name != "completion":  # it prints a script
+            command.add_argument("--json", action="store_true", help="print JSON, also when it fails")
     return parser
 
 
 def _job_names() -> list[str]:
     """Without reading what they do, which takes longer than --help."""
     return sorted(path.stem for path in Path(__file__).parents[1].glob("*.py"))
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_session_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """What each command does. Heavy imports stay inside, so that --help answers at once."""
 
 import argparse
+import contextlib
 import datetime
 import getpass
 import importlib.abc
@@ -8,9 +9,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+
+def wants_json(arguments: argparse.Namespace) -> bool:
+    return getattr(arguments, "json", False) or getattr(arguments, "format", None) == "json"
+
+
+def _say(arguments: argparse.Namespace, text: str, found: Any) -> int:
+    """For people, or for programs."""
+    print(json.dumps(found, default=str) if wants_json(arguments) else text)
+    return 0
+
+
+def _draw(line: str) -> None:
+    """A bar over the one before; only people at a terminal are told how far it is."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="\n" if "100%" in line else "", file=sys.stderr, flush=True)
 
 
 def db(arguments: argparse.Namespace) -> int:
@@ -20,19 +38,20 @@ def db(arguments: argparse.Namespace) -> int:
     settings = load_settings()
     if settings.dsn is not None:
         if arguments.action == "url":
-            print(settings.dsn)
-            return 0
-        print("lakefork: LAKEFORK_DSN is set, so that Postgres is used and the embedded one is left alone")
-        return 0
+            return _say(arguments, settings.dsn, {"dsn": settings.dsn})
+        text = "lakefork: LAKEFORK_DSN is set, so that Postgres is used and the embedded one is left alone"
+        return _say(arguments, text, {"embedded": False})
     postgres = EmbeddedPostgres(settings)
     if arguments.action == "start":
         postgres.start()
-        print(f"Postgres is running; its data is in {settings.home / 'postgres'}, `lakefork db url` prints the DSN")
-    elif arguments.action == "stop":
-        print("Postgres is stopped" if postgres.stop() else "Postgres was not running")
-    else:
-        print(postgres.url())
-    return 0
+        data = settings.home / "postgres"
+        text = f"Postgres is running; its data is in {data}, `lakefork db url` prints the DSN"
+        return _say(arguments, text, {"embedded": True, "running": True, "data": data})
+    if arguments.action == "stop":
+        stopped = postgres.stop()
+        text = "Postgres is stopped" if stopped else "Postgres was not running"
+        return _say(arguments, text, {"embedded": True, "running": False, "stopped": bool(stopped)})
+    return _say(arguments, postgres.url(), {"dsn": postgres.url()})
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -49,11 +68,8 @@ def init(arguments: argparse.Namespace) -> int:
     with connect(database_url(settings), check_version=False) as connection, connection.transaction():
         init_catalog(connection)
         catalog = create_catalog(connection, arguments.catalog, data_path, author=getpass.getuser())
-    if arguments.json:
-        print(json.dumps(vars(catalog), default=str))
-    else:
-        print(f"catalog {catalog.name} is ready; its files go to {catalog.data_path}")
-    return 0
+    text = f"catalog {catalog.name} is ready; its files go to {catalog.data_path}"
+    return _say(arguments, text, vars(catalog))
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -65,8 +81,7 @@ def status(arguments: argparse.Namespace) -> int:
     settings = load_settings()
     with connect(database_url(settings)) as connection:
         status = read_status(connection, settings.flush)
-    print(json.dumps(status.as_json()) if arguments.json else status.as_text())
-    return 0
+    return _say(arguments, status.as_text(), status.as_json())
 
 
 def audits(arguments: argparse.Namespace) -> int:
@@ -77,8 +92,16 @@ def audits(arguments: argparse.Namespace) -> int:
         audits = read_audits(connection, arguments.run_id, failed_only=arguments.failed)
     if arguments.html:
         arguments.html.write_text(audits_page(audits))
-    print(json.dumps([one.as_json() for one in audits]) if arguments.json else audits_text(audits))
-    return 0
+    return _say(arguments, audits_text(audits), [one.as_json() for one in audits])
+
+
+def gc(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.overview.gc import gc_text, list_deletions, read_gc
+
+    with connect(_database()) as connection:
+        found = {**read_gc(connection), "deletions": list_deletions(connection).rows}
+    return _say(arguments, gc_text(found), found)
 
 
 def fork(arguments: argparse.Namespace) -> int:
@@ -96,11 +119,8 @@ def fork(arguments: argparse.Namespace) -> int:
             expires_after=_timedelta("--expires-after", arguments.expires_after),
             if_not_exists=arguments.if_not_exists,
         )
-    if arguments.json:
-        print(json.dumps(vars(fork), default=str))
-    else:
-        print(f"catalog {fork.name} is a fork of {arguments.parent}; its own files go to {fork.data_path}")
-    return 0
+    text = f"catalog {fork.name} is a fork of {arguments.parent}; its own files go to {fork.data_path}"
+    return _say(arguments, text, vars(fork))
 
 
 def _timedelta(name: str, text: str | None) -> datetime.timedelta | None:
@@ -122,9 +142,7 @@ def forks(arguments: argparse.Namespace) -> int:
             if arguments.reclaim
             else list_forks(connection, arguments.catalog)
         )
-    text = reclaim_text if arguments.reclaim else forks_text
-    print(json.dumps(found, default=str) if arguments.json else text(found))
-    return 0
+    return _say(arguments, (reclaim_text if arguments.reclaim else forks_text)(found), found)
 
 
 def drop_catalog(arguments: argparse.Namespace) -> int:
@@ -133,6 +151,7 @@ def drop_catalog(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.forks import catalogs_to_drop, drop_in_chunks
     from lakefork.durations import seconds_of
     from lakefork.errors import InvalidInputError
+    from lakefork.progress import Bar
 
     if (arguments.name is None) == (arguments.prefix is None):
         raise InvalidInputError("give the NAME of a catalog, or --prefix for many forks")
@@ -142,12 +161,17 @@ def drop_catalog(arguments: argparse.Namespace) -> int:
         else:
             age = datetime.timedelta(seconds=seconds_of(arguments.older_than, "--older-than"))
             catalogs = catalogs_to_drop(connection, arguments.prefix, age)
-            if not _agreed(f"drop {len(catalogs)} fork(s) that begin with {arguments.prefix!r}?", arguments.yes):
-                return 1
+            question = f"drop {len(catalogs)} fork(s) that begin with {arguments.prefix!r}?"
+            if not arguments.yes and not _agreed(question, arguments):
+                raise InvalidInputError(f"{question} Nothing was dropped; --yes says so without being asked")
+        bar = Bar(_draw, len(catalogs))
         for dropped in drop_in_chunks(connection, [catalog.catalog_id for catalog in catalogs], getpass.getuser()):
-            print(f"{dropped:,} of {len(catalogs):,} catalog(s) dropped")
-    print("their rows stay readable at earlier snapshots until retention_gc; file_cleanup frees what nobody needs")
-    return 0
+            bar.reach(dropped, f"{dropped:,} of {len(catalogs):,} catalog(s)")
+    text = (
+        f"{len(catalogs):,} of {len(catalogs):,} catalog(s) dropped\n"
+        "their rows stay readable at earlier snapshots until retention_gc; file_cleanup frees what nobody needs"
+    )
+    return _say(arguments, text, {"dropped": [catalog.name for catalog in catalogs]})
 
 
 def tag(arguments: argparse.Namespace) -> int:
@@ -156,8 +180,8 @@ def tag(arguments: argparse.Namespace) -> int:
 
     with connect(_database()) as connection:
         tag_snapshot(connection, arguments.catalog, arguments.snapshot, arguments.name, author=getpass.getuser())
-    print(f"snapshot {arguments.snapshot} of {arguments.catalog} is kept as {arguments.name}")
-    return 0
+    text = f"snapshot {arguments.snapshot} of {arguments.catalog} is kept as {arguments.name}"
+    return _say(arguments, text, _given(arguments, "catalog", "snapshot", "name"))
 
 
 def untag(arguments: argparse.Namespace) -> int:
@@ -166,8 +190,12 @@ def untag(arguments: argparse.Namespace) -> int:
 
     with connect(_database()) as connection:
         untag_snapshot(connection, arguments.catalog, arguments.name)
-    print(f"{arguments.catalog} has no tag {arguments.name} any more")
-    return 0
+    text = f"{arguments.catalog} has no tag {arguments.name} any more"
+    return _say(arguments, text, _given(arguments, "catalog", "name"))
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def retention(arguments: argparse.Namespace) -> int:
@@ -182,8 +210,8 @@ def retention(arguments: argparse.Namespace) -> int:
         set_retention(connection, arguments.catalog, snapshots, retain_for)
     kept = [f"snapshots younger than {retain_for}"] if retain_for else []
     kept += [f"the last {snapshots:,}"] if snapshots else []
-    print(f"{arguments.catalog} keeps {' and '.join(kept) or 'what the settings say'}")
-    return 0
+    text = f"{arguments.catalog} keeps {' and '.join(kept) or 'what the settings say'}"
+    return _say(arguments, text, _given(arguments, "catalog", "retain_for", "snapshots"))
 
 
 def undelete(arguments: argparse.Namespace) -> int:
@@ -198,14 +226,18 @@ def undelete(arguments: argparse.Namespace) -> int:
         restored, problems = undelete(
             connection, arguments.run_id, StorageOptions(storage.s3_endpoint, storage.s3_region)
         )
-    print(f"{restored:,} file(s) are back where they were")
     if problems:
-        raise StorageError(f"{len(problems):,} file(s) could not be brought back; the first: {problems[0]}")
-    return 0
+        raise StorageError(
+            f"{len(problems):,} file(s) could not be brought back, {restored:,} are; the first: {problems[0]}"
+        )
+    text = f"{restored:,} file(s) are back where they were"
+    return _say(arguments, text, {"run_id": arguments.run_id, "restored": restored})
 
 
-def _agreed(question: str, yes: bool) -> bool:
-    return yes or (sys.stdin.isatty() and input(f"{question} [y/N] ").strip().lower() == "y")
+def _agreed(question: str, arguments: argparse.Namespace) -> bool:
+    """Only a person at a terminal can be asked."""
+    can_ask = sys.stdin.isatty() and not arguments.json
+    return can_ask and input(f"{question} [y/N] ").strip().lower() == "y"
 
 
 def _without_pandas() -> None:
@@ -224,7 +256,7 @@ def sql(arguments: argparse.Namespace) -> int:
     from lakefork.sql.console import run_sql
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
-    as_json = arguments.format == "json"
+    as_json = wants_json(arguments)
     output, error = run_sql(_database(), _session(arguments), text, as_json=as_json)
     if output:
         print(output)
@@ -237,15 +269,17 @@ def load(arguments: argparse.Namespace) -> int:
     _without_pandas()
     from lakefork.sql.console import load_file
 
-    print(load_file(_database(), _session(arguments), arguments.table, arguments.file, arguments.as_user))
-    return 0
+    rows, seconds = load_file(_database(), _session(arguments), arguments.table, arguments.file, arguments.as_user)
+    text = f"{rows} rows into {arguments.table} in {seconds:.1f} s"
+    return _say(arguments, text, {"table": arguments.table, "rows": rows, "seconds": round(seconds, 3)})
 
 
 def schemas(arguments: argparse.Namespace) -> int:
     from lakefork.sql.console import rewrite_schemas
 
-    print(rewrite_schemas(_database(), arguments.catalog))
-    return 0
+    count = rewrite_schemas(_database(), arguments.catalog)
+    text = f"schema files of {count} namespaces are written"
+    return _say(arguments, text, {"catalog": arguments.catalog, "namespaces": count})
 
 
 def _session(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -261,6 +295,7 @@ def _database() -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     from lakefork.embedded.database import database_url
+    from lakefork.errors import JobFailedError
     from lakefork.params import parse_params
     from lakefork.settings import load_settings
     from lakefork.spark.submit import quick_start, submit_command, submit_environment
@@ -271,19 +306,30 @@ def run(arguments: argparse.Namespace) -> int:
     with quick_start() as conf:
         command = submit_command(settings, arguments.job, ["--params", arguments.params], conf)
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            _pass_on(process.stdout or (), arguments.job)
+            result = _pass_on(process.stdout or (), arguments.job, sys.stderr if arguments.json else None)
+    if arguments.json and process.returncode:
+        raise JobFailedError(result.removeprefix(f"{arguments.job} failed: "), {})
+    if arguments.json:
+        print(result)
     return process.returncode
 
 
-def _pass_on(lines: Iterable[str], job: str) -> None:
-    """Spark merges a driver's two streams into one; the reason of a failure belongs on stderr. Bars are drawn over."""
-    drawn = False
+def _pass_on(lines: Iterable[str], job: str, place: TextIO | None = None) -> str:
+    """Spark merges a driver's two streams into one; the reason of a failure belongs on stderr. Bars are drawn over.
+
+    Returns the line that matters: the reason, or else the last, which is the result.
+    """
+    out = place or sys.stdout
+    drawn, result = False, ""
     for line in lines:
-        is_bar = line.startswith(f"{job}: [") and sys.stdout.isatty()
+        is_bar = line.startswith(f"{job}: [") and out.isatty()
         start, end = "\r\033[K" if drawn else "", "" if is_bar else "\n"
         failed = line.startswith(f"{job} failed: ")
-        print(f"{start}{line.rstrip()}", end=end, file=sys.stderr if failed else sys.stdout, flush=True)
+        print(f"{start}{line.rstrip()}", end=end, file=sys.stderr if failed else out, flush=True)
         drawn = is_bar
+        if failed or not result.startswith(f"{job} failed: "):
+            result = line.rstrip()
+    return result
 
 
 def dump(arguments: argparse.Namespace) -> int:
@@ -291,12 +337,9 @@ def dump(arguments: argparse.Namespace) -> int:
     from lakefork.embedded.database import database_url
     from lakefork.settings import load_settings
 
-    copied = dump_catalog(database_url(load_settings()), arguments.file)
-    if arguments.json:
-        print(json.dumps({"file": str(arguments.file), "tables": copied}))
-    else:
-        print(f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows")
-    return 0
+    copied = dump_catalog(database_url(load_settings()), arguments.file, _draw)
+    text = f"{arguments.file}: {len(copied)} tables, {sum(copied.values())} rows"
+    return _say(arguments, text, {"file": arguments.file, "tables": copied})
 
 
 def completion(arguments: argparse.Namespace) -> int:
@@ -306,25 +349,22 @@ def completion(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def airflow(_: argparse.Namespace) -> int:
+def airflow(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
     from lakefork.catalog.schema import link_airflow
 
     with connect(_database()) as connection:
         link_airflow(connection)
-    print("system.jobs reads Airflow's tables from now on")
-    return 0
+    return _say(arguments, "system.jobs reads Airflow's tables from now on", {"linked": True})
 
 
 def export(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.client import export_catalog
 
     copied = export_catalog(_database(), arguments.name, arguments.file)
-    print(
-        f"catalog {arguments.name}, {copied['ducklake_data_file']} files: "
-        f"ATTACH 'ducklake:{arguments.file}' AS lake (READ_ONLY)"
-    )
-    return 0
+    files, attach = copied["ducklake_data_file"], f"ATTACH 'ducklake:{arguments.file}' AS lake (READ_ONLY)"
+    found = {**_given(arguments, "name", "file"), "files": files, "attach": attach}
+    return _say(arguments, f"catalog {arguments.name}, {files} files: {attach}", found)
 
 
 def client_role(arguments: argparse.Namespace) -> int:
@@ -335,13 +375,12 @@ def client_role(arguments: argparse.Namespace) -> int:
     with connect(dsn) as connection:
         if arguments.drop:
             drop_client_role(connection, arguments.role)
-            print(f"role {arguments.role} is gone")
-            return 0
+            return _say(arguments, f"role {arguments.role} is gone", {"role": arguments.role, "dropped": True})
         password = create_client_role(connection, arguments.role, arguments.catalog)
-    print(f"role {arguments.role} can read {f'catalog {arguments.catalog}' if arguments.catalog else 'every catalog'}")
-    print("its password is shown only now; in DuckDB:")
-    print(attach_statement(dsn, arguments.role, password, arguments.catalog or "NAME"))
-    return 0
+    attach = attach_statement(dsn, arguments.role, password, arguments.catalog or "NAME")
+    can_read = f"catalog {arguments.catalog}" if arguments.catalog else "every catalog"
+    text = f"role {arguments.role} can read {can_read}\nits password is shown only now; in DuckDB:\n{attach}"
+    return _say(arguments, text, {**_given(arguments, "role", "catalog"), "password": password, "attach": attach})
 
 
 def stack(arguments: argparse.Namespace) -> int:
@@ -349,6 +388,10 @@ def stack(arguments: argparse.Namespace) -> int:
     from lakefork.settings import load_settings
 
     settings = load_settings()
-    if arguments.action == "up":
-        return stack.up(settings, history=not arguments.no_history)
-    return stack.run(settings) if arguments.action == "run" else stack.down(settings)
+    up = partial(stack.up, history=not arguments.no_history)
+    action: Callable[[Any], int] = {"run": stack.run, "down": stack.down}.get(arguments.action, up)
+    if not arguments.json:
+        return action(settings)
+    with contextlib.redirect_stdout(sys.stderr):
+        code = action(settings)
+    return code or _say(arguments, "", {"status": "success", "action": arguments.action, **stack.addresses(settings)})

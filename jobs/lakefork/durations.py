@@ -10,6 +10,10 @@ _UNITS = {
     **dict.fromkeys(("d", "day", "days"), "d"),
     **dict.fromkeys(("w", "week", "weeks"), "w"),
 }
+# The same for forms, which know regular expressions only, and none that ignores case.
+DURATION = (
+    rf"^\s*0*[1-9][0-9]*\s*({'|'.join(''.join(f'[{char}{char.upper()}]' for char in unit) for unit in _UNITS)})\s*$"
+)
 
 
 def seconds_of(text: str, what: str) -> int:

@@ -1,14 +1,17 @@
 """Parameters of the jobs, one class each. The DAG forms and the jobs are both made from these."""
 
 from collections import Counter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lakefork.durations import seconds_of
+from lakefork.durations import DURATION, seconds_of
 from lakefork.errors import InvalidInputError
 
 CATALOG_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
+# For forms alone; the job itself says more than that a pattern does not match.
+NewName = Annotated[str, Field(json_schema_extra={"pattern": CATALOG_NAME})]
+AS_DURATION: dict[str, Any] = {"pattern": DURATION, "examples": ["1h", "12h", "1d", "7d", "30d"]}
 
 
 class JobParams(BaseModel):
@@ -84,7 +87,7 @@ class ForkProvisionParams(JobParams):
     job = "fork_provision"
 
     parent: str = Field(pattern=CATALOG_NAME, description="The catalog that the forks come from.")
-    names: list[str] | None = Field(None, description="The forks' names; or use name_prefix and count.")
+    names: list[NewName] | None = Field(None, description="The forks' names; or use name_prefix and count.")
     name_prefix: str | None = Field(
         None, pattern=CATALOG_NAME, description="Names are this prefix followed by 1, 2, … count."
     )
@@ -98,7 +101,9 @@ class ForkProvisionParams(JobParams):
         None, ge=0, description="Fork what the parent's files held at this snapshot; empty: now, with hot rows."
     )
     expires_after: str | None = Field(
-        None, description="For how long the forks are wanted, such as 2h or 7d; empty: until they are dropped."
+        None,
+        json_schema_extra=AS_DURATION,
+        description="For how long the forks are wanted, such as 2h or 7d; empty: until they are dropped.",
     )
     if_not_exists: bool = Field(False, description="Forks of this parent that are there already are left as they are.")
 
@@ -133,7 +138,9 @@ class RetentionGcParams(JobParams):
         None, ge=1, description="Keep so many of the last snapshots of each catalog; empty: as the policies say."
     )
     retain_for: str | None = Field(
-        None, description="Keep snapshots younger than this, such as 12h or 7d; empty: as the policies say."
+        None,
+        json_schema_extra=AS_DURATION,
+        description="Keep snapshots younger than this, such as 12h or 7d; empty: as the policies say.",
     )
     dry_run: bool = Field(False, description="Only make the plan and print it.")
     require_approval: bool = Field(False, description="Show the plan here in Airflow, and wait for somebody to agree.")
@@ -153,7 +160,9 @@ class FileCleanupParams(JobParams):
 
     catalog: str | None = Field(None, pattern=CATALOG_NAME, description="Files of this catalog only; empty: of all.")
     older_than: str | None = Field(
-        None, description="Only what was given up longer ago than this; empty: as the setting cleanup.older_than says."
+        None,
+        json_schema_extra=AS_DURATION,
+        description="Only what was given up longer ago than this; empty: as the setting cleanup.older_than says.",
     )
     orphans: bool = Field(False, description="Also look through storage for files that no catalog knows.")
     dry_run: bool = Field(False, description="Only make the plan and print it.")

@@ -14,12 +14,14 @@ from lakefork.overview import lake
 from lakefork.overview.forks import list_children, reclaimable
 from lakefork.overview.gc import list_deletions, read_gc
 from lakefork.overview.status import read_status
+from lakefork.overview.superseded import with_superseded_share
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
 from lakefork.settings import load_settings
 from lakefork_page.database import Reading
 
 TOTALS_SECONDS = 15.0
+ROWS_OF_TENANTS = ("examples", "observed")
 
 router = APIRouter(
     prefix="/api",
@@ -62,7 +64,7 @@ def status(connection: Reading) -> dict[str, Any]:
 def overview(connection: Reading) -> dict[str, Any]:
     return {
         "totals": _totals.read(connection),
-        "waiting": lake.list_waiting(connection, load_settings().flush, 20),
+        "waiting": with_superseded_share(connection, lake.list_waiting(connection, load_settings().flush, 20)),
         "jobs": lake.last_runs(connection),
         "failures": lake.list_runs(connection, status="failed", limit=5).rows,
     }
@@ -74,13 +76,14 @@ def catalogs(connection: Reading, search: Text = None, after: Text = None) -> la
 
 
 @router.get("/forks")
-def forks(connection: Reading, parent: Text = None, after: Text = None) -> lake.Page:
-    return list_children(connection, parent, after)
+def forks(connection: Reading, parent: Text = None, after: Text = None, search: Text = None) -> lake.Page:
+    return list_children(connection, parent, after, search=search)
 
 
 @router.get("/reclaim")
-def reclaim(connection: Reading, catalog: Name) -> list[dict[str, Any]]:
-    return reclaimable(connection, catalog)
+def reclaim(connection: Reading, catalog: Name) -> lake.Page:
+    """What would be freed, and the first of those who keep the rest."""
+    return lake.page_of(reclaimable(connection, catalog, lake.PAGE_SIZE + 1), lake.PAGE_SIZE, "pinned_by")
 
 
 @router.get("/tables")
@@ -103,7 +106,11 @@ def runs(connection: Reading, job: Text = None, status: Text = None, before: Tim
 
 @router.get("/audits")
 def audits(connection: Reading, run: Text = None, failed: bool = False, before: Time = None) -> lake.Page:
-    return lake.list_audits(connection, run, before, failed_only=failed)
+    """Without examples: who may look at the page need not be allowed to see rows of tenants."""
+    page = lake.list_audits(connection, run, before, failed_only=failed)
+    for row in page.rows:
+        row["results"] = [{key: one[key] for key in one if key not in ROWS_OF_TENANTS} for one in row["results"]]
+    return page
 
 
 @router.get("/gc")

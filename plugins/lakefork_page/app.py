@@ -1,8 +1,11 @@
 """The page's FastAPI app. Airflow mounts it without any authentication, so every route asks for it here."""
 
+import html
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
@@ -32,9 +35,17 @@ app = FastAPI(title="Lakefork", docs_url=None, redoc_url=None, openapi_url=None)
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
 
 
+@app.middleware("http")
+async def restrict(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Every answer has these headers, also a refusal before the login."""
+    response = await answer(request)
+    response.headers.update(HEADERS)
+    return response
+
+
 @pages.get("/")
 def page() -> FileResponse:
-    return FileResponse(WEB / "index.html", headers=HEADERS)
+    return FileResponse(WEB / "index.html")
 
 
 @pages.get("/web/{name}")
@@ -42,7 +53,7 @@ def asset(name: str) -> FileResponse:
     """Only what is there by that name; a path has more than one part and does not get here."""
     if name not in {path.name for path in WEB.iterdir()}:
         raise HTTPException(404, f"there is no {name}")
-    return FileResponse(WEB / name, headers=HEADERS)
+    return FileResponse(WEB / name)
 
 
 @pages.get("/openapi.json")
@@ -69,7 +80,7 @@ def explain_database(_: Request, error: psycopg.Error) -> Response:
 def refuse(request: Request, error: HTTPException) -> Response:
     """A person gets a way to log in, a program the reason."""
     if error.status_code == 401 and "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(LOGIN.format(next=request.url.path), status_code=401)
+        return HTMLResponse(LOGIN.format(next=html.escape(quote(request.url.path))), status_code=401)
     return JSONResponse({"detail": error.detail}, status_code=error.status_code)
 
 

@@ -18,7 +18,14 @@ LANGUAGE sql STABLE AS $$
                     CASE WHEN p_heartbeat_at < now() - interval '2 minutes' THEN 'failed' ELSE 'running' END)
 $$;
 
--- Forgets what jobs reported longer ago, some at a time; of Airflow's own records, those since the oldest report are shown.
+-- Says in the place of a job that was stopped why it ended; what it reported itself stands.
+CREATE FUNCTION lakefork.fail_attempt(p_trace text, p_error text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lakefork.job_run SET status = 'failed', finished_at = clock_timestamp(), error = p_error, retryable = true
+    WHERE trace = p_trace AND status = 'running'
+$$;
+
+-- Forgets what jobs reported longer ago, some at a time. Airflow's own records stay; from now on those since then are shown.
 CREATE FUNCTION lakefork.forget_jobs(p_older_than interval, p_limit bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -28,5 +35,7 @@ BEGIN
     DELETE FROM lakefork.job_run
     WHERE job_id IN (SELECT r.job_id FROM lakefork.job_run r WHERE r.started_at < since AND r.heartbeat_at < since LIMIT p_limit);
     GET DIAGNOSTICS forgotten = ROW_COUNT;
+    INSERT INTO public.ducklake_metadata (key, value) VALUES ('jobs_since', extract(epoch FROM since)::text)
+    ON CONFLICT (key, coalesce(scope, ''), coalesce(scope_id, -1)) DO UPDATE SET value = excluded.value;
     RETURN forgotten;
 END $$;

@@ -41,14 +41,15 @@ CREATE VIEW system.jobs AS
            r.node_id,
            CASE WHEN r.status <> 'running' THEN r.error::text
                 WHEN lakefork.status_of_silent(r.trace, r.heartbeat_at) = 'failed' THEN 'the process stopped reporting' END AS error_message,
-           greatest(lakefork.attempt_of(r.trace) - 1, 0) AS retries, r.run_id, r.params ->> 'catalog' AS catalog_name
+           greatest(lakefork.attempt_of(r.trace) - 1, 0) AS retries, r.run_id,
+           coalesce(r.params ->> 'catalog', r.params ->> 'parent') AS catalog_name
     FROM lakefork.job_run r
     UNION ALL
     SELECT a.trace, a.job_type, a.params ->> 'table', a.params ->> 'namespace', a.params ->> 'user_id', a.status, a.start_time, a.end_time,
            lakefork.parameter_list(a.params), NULL::jsonb, lakefork.trace_with_link(a.trace), NULL::bigint, NULL::numeric, a.node_id, a.problem,
-           greatest(lakefork.attempt_of(a.trace) - 1, 0), a.run_id, a.params ->> 'catalog'
+           greatest(lakefork.attempt_of(a.trace) - 1, 0), a.run_id, coalesce(a.params ->> 'catalog', a.params ->> 'parent')
     FROM lakefork.unreported_attempts() a
-    WHERE a.start_time >= coalesce((SELECT min(started_at) FROM lakefork.job_run), '-infinity');
+    WHERE a.start_time >= coalesce((SELECT to_timestamp(value::float8) FROM public.ducklake_metadata WHERE key = 'jobs_since' AND scope IS NULL), '-infinity');
 
 CREATE VIEW system.users AS
     SELECT c.catalog_name, u.user_id, u.username, u.role, u.permissions, u.created_at, u.deleted_at

@@ -12,12 +12,17 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.trigger import CronTriggerTimetable
 
+from lakefork.catalog.connection import connect
+from lakefork.embedded.airflow import EmbeddedAirflow, _connection_json
+from lakefork.errors import InvalidInputError
+from lakefork.orchestration.cleanup import is_cleanup_due
 from lakefork.orchestration.dedup import is_dedup_due
 from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.orchestration.manifests import cron_of
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 from lakefork.params import JOBS, parse_params
+from lakefork.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 RUNS_AT_ONCE = {"flush": 4, "fork_provision": 16}  # they share tables by leases, and names by the catalog
@@ -83,6 +88,32 @@ def test_the_form_refuses_what_the_job_refuses() -> None:
             form[name].resolve(value)
 
 
+@pytest.mark.parametrize(
+    ("job", "name", "wrong", "right", "sentence"),
+    [
+        ("file_cleanup", "older_than", "soon", " 36 Hours", "older_than = 'soon' is not a duration"),
+        ("retention_gc", "retain_for", "0d", "7d", "retain_for = '0d' is not a duration"),
+        ("fork_provision", "expires_after", "5 parsecs", "5 minutes", "expires_after = '5 parsecs' is not a duration"),
+    ],
+)
+def test_what_is_mistyped_is_refused_before_spark_starts(
+    job: str, name: str, wrong: object, right: object, sentence: str
+) -> None:
+    field = trigger_form(JOBS[job])[name]
+    assert field.resolve(right) == right and field.resolve(None) is None
+    with pytest.raises(ParamValidationError):
+        field.resolve(wrong)
+    with pytest.raises(InvalidInputError, match=f"^{job}: {sentence}"):
+        parse_params(job, json.dumps({"parent": "p", name: wrong} if job == "fork_provision" else {name: wrong}))
+
+
+def test_names_of_forks_are_names_of_catalogs() -> None:
+    field = trigger_form(JOBS["fork_provision"])["names"]
+    assert field.resolve(["ok", "a-b"]) == ["ok", "a-b"]
+    with pytest.raises(ParamValidationError):
+        field.resolve(["ok", "a b"])
+
+
 @pytest.mark.parametrize("dag_id", sorted(JOBS.keys() - BY_HAND))
 def test_the_first_scheduled_run_is_the_next_one(bag: DagBag, dag_id: str) -> None:
     """A newcomer's stack must not begin with a run that was due before it existed, however shortly."""
@@ -103,6 +134,29 @@ def test_dedup_follows_flush(bag: DagBag) -> None:
     (outlet,) = bag.dags["flush"].get_task("flush").outlets
     assert outlet in bag.dags["snapshot_dedup"].timetable.asset_condition.objects
     assert is_dedup_due(SimpleNamespace(run_type="manual")) and is_dedup_due(SimpleNamespace(run_type="scheduled"))
+
+
+def test_cleanup_follows_retention(bag: DagBag) -> None:
+    for task in ("retention_gc", "carry_out"):
+        (outlet,) = bag.dags["retention_gc"].get_task(task).outlets
+        assert outlet in bag.dags["file_cleanup"].timetable.asset_condition.objects
+    assert bag.dags["retention_gc"].get_task("plan").outlets == []
+    assert is_cleanup_due(SimpleNamespace(run_type="manual")) and is_cleanup_due(SimpleNamespace(run_type="scheduled"))
+
+
+def test_after_retention_cleanup_runs_if_something_is_old_enough(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
+    event = SimpleNamespace(run_type="asset_triggered")
+    with connect(dsn) as connection:
+        assert not is_cleanup_due(event)
+        connection.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, 1, 'a', true, now() - interval '23 hours')"
+        )
+        assert not is_cleanup_due(event), "a reader may still open it"
+        connection.execute(
+            "UPDATE ducklake_files_scheduled_for_deletion SET schedule_start = now() - interval '25 hours'"
+        )
+        assert is_cleanup_due(event)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +198,13 @@ def test_a_person_can_be_asked_first(bag: DagBag, dag_id: str) -> None:
     assert "xcom_pull(task_ids='plan')['plan']" in tasks["approve"].body
     assert "plan_id" in tasks["carry_out"].application_args[-1]
     assert "dry_run=True" in tasks["plan"].application_args[-1]
+
+
+def test_the_stack_passes_on_where_metrics_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"AIRFLOW__METRICS__STATSD_ON": "True", "LAKEFORK_METRICS__TOKEN": "t", "OTEL_SERVICE_NAME": "lake"}
+    for name, value in {**given, "AIRFLOW__CORE__EXECUTOR": "x", "LAKEFORK_DSN": "x"}.items():
+        monkeypatch.setenv(name, value)
+    stack = EmbeddedAirflow(Settings(home=tmp_path), "host=there port=1 dbname=d")
+    environment = stack._environment(8080)
+    assert given.items() <= environment.items()
+    assert not {"AIRFLOW__CORE__EXECUTOR", "LAKEFORK_DSN"} & environment.keys()

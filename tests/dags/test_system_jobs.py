@@ -1,5 +1,6 @@
 """system.jobs over Airflow's tables, as the installed version of Airflow defines them."""
 
+import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.schema import link_airflow
 from lakefork.errors import SetupError
+from lakefork.settings import PROJECT
 from sql_lake import SqlLake
 
 COLUMNS = [
@@ -34,6 +36,7 @@ def linked(linked_database: str) -> Iterator[Connection]:
     with connect(linked_database) as connection:
         yield connection
         connection.execute("TRUNCATE lakefork.job_run, airflow.dag_run CASCADE")
+        connection.execute("DELETE FROM ducklake_metadata WHERE key = 'jobs_since'")
 
 
 def report(connection: Connection, run_id: str, attempt: int = 1, job: str = "flush", **params: object) -> JobRun:
@@ -56,6 +59,15 @@ def jobs(connection: Connection, columns: str = "run_id, retries, status") -> li
 
 def test_it_is_pinned_to_the_version_of_airflow_whose_tables_it_knows() -> None:
     assert airflow_version.startswith("3.3."), "schema/airflow.sql says 3.3: look at it, and change both"
+
+
+def test_one_place_knows_the_tables_of_airflow() -> None:
+    pattern = re.compile(
+        r"""\b(from|join|into|update|table|only)\s+"?airflow"?\."?(?!sdk|api|prov|conf|trig|plug)""", re.IGNORECASE
+    )
+    sources = [path for room in ("jobs", "plugins", "dags", "schema") for path in (PROJECT / room).rglob("*")]
+    knowing = [path for path in sources if path.suffix in (".py", ".sql") and pattern.search(path.read_text())]
+    assert knowing == [PROJECT / "schema" / "airflow.sql"]
 
 
 def test_without_airflow_a_process_that_stopped_reporting_has_failed(connection: Connection) -> None:
@@ -118,8 +130,6 @@ def test_each_attempt_is_a_row_with_its_own_end(linked: Connection) -> None:
 
 
 def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
-    report(linked, "the first there is")
-    linked.execute("UPDATE lakefork.job_run SET started_at = now() - interval '1 day'")
     for run_id, state in (
         ("a", "running"),
         ("b", "failed"),
@@ -137,7 +147,9 @@ def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
         ("b", "failed", words, "t", ["table=t", "catalog=main"], "worker-7", False),
         ("c", "failed", "a task before it failed", "t", ["table=t", "catalog=main"], "worker-7", False),
     ]
-    assert len(jobs(linked)) == 4
+    assert len(jobs(linked)) == 3
+    report(linked, "the first that reports")
+    assert len(jobs(linked)) == 4, "and those before it stay"
 
 
 def test_a_trace_of_another_form_does_no_harm(linked: Connection) -> None:
@@ -176,22 +188,25 @@ def test_old_jobs_are_forgotten(linked: Connection) -> None:
 
 
 def test_a_session_sees_the_jobs_of_its_catalog_and_a_user_their_own(lake: SqlLake) -> None:
-    name, catalog_id = lake.catalog.name, lake.catalog.catalog_id
+    name = lake.catalog.name
     with connect(lake.dsn) as connection:
         report(connection, "mine", catalog=name, user_id="ada")
         report(connection, "bobs", catalog=name, user_id="bob")
         report(connection, "others", catalog="other")
-        both = report(connection, "both")
-        report(connection, "neither")
-        finish_job(connection, both, Usage(1, 1), result={"tables": 99}, error="other.app.t was not published")
-        connection.execute(
-            "INSERT INTO lakefork.flush_log VALUES ('both', %s, 1, 'j', now(), 'k', '{}')", (catalog_id,)
-        )
-    query = "SELECT run_id, result, error_message FROM system.jobs ORDER BY run_id"
-    assert lake.rows(query) == [
-        ("bobs", None, None), ("both", None, "it failed; ask who runs this Lakefork"), ("mine", None, None),
-    ]  # fmt: skip
-    assert lake.rows(query, user="ada") == [("mine", None, None)]
+        everybody = report(connection, "all", namespace="theirs", table="secret", user_id="carl")
+        finish_job(connection, everybody, Usage(1, 1), result={"tables": 99}, error="other.app.t was not published")
+        report(connection, "forks", job="fork_provision", parent=name)
+        report(connection, "their forks", job="fork_provision", parent="other")
+    columns = "run_id, status, namespace, table_name, user_id, parameters, result, error_message"
+    query = f"SELECT {columns} FROM system.jobs ORDER BY run_id"
+    mine = ("mine", "running", None, None, "ada", [f"catalog={name}", "user_id=ada"], None, None)
+    assert [(*row[:5], sorted(row[5] or []), *row[6:]) for row in lake.rows(query)] == [
+        ("all", "failed", None, None, None, [], None, "it failed; ask who runs this Lakefork"),
+        ("bobs", "running", None, None, "bob", [f"catalog={name}", "user_id=bob"], None, None),
+        ("forks", "running", None, None, None, [f"parent={name}"], None, None),
+        mine,
+    ]
+    assert [(*row[:5], sorted(row[5]), *row[6:]) for row in lake.rows(query, user="ada")] == [mine]
 
 
 def test_ten_thousand_runs_are_read_in_milliseconds(linked: Connection) -> None:

@@ -92,8 +92,20 @@ def test_damage_fails_the_run_at_once_with_one_clear_line(stack: Stack) -> None:
     assert row["result"]["findings"] == 1 and row["memory_used_mb"] > 100 and row["cpu_used_percent"] > 0
     log = stack.task_log(run_ids(stack)[-1])
     assert f"{victim}: it does not exist" in log
-    assert "catalog_fsck failed: 1 finding(s) in demo (1): 1× file; each is listed above" in log
+    reason = "catalog_fsck failed: 1 finding(s) in demo (1): 1× file; each is listed above"
+    assert stack.last_error(log) == reason
     assert "UP_FOR_RETRY" not in log
+
+
+def test_nothing_that_airflow_keeps_of_tasks_holds_a_secret(stack: Stack) -> None:
+    with psycopg.connect(stack.dsn) as connection:
+        kept = {
+            table: str(connection.execute(f"SELECT * FROM airflow.{table}").fetchall())
+            for table in ("rendered_task_instance_fields", "xcom", "log", "dag_run", "serialized_dag")
+        }
+    assert "catalog_fsck" in kept["rendered_task_instance_fields"] and "rows_out" in kept["xcom"]
+    leaks = [(table, name) for table, text in kept.items() for name, secret in stack.secrets.items() if secret in text]
+    assert leaks == []
 
 
 def test_airflow_keeps_to_its_schema_its_address_and_its_login(stack: Stack) -> None:

@@ -22,6 +22,9 @@ def test_a_driver_that_is_killed_has_failed_and_is_tried_again(stack: Stack) -> 
         assert sorted(first["parameters"]) == ["catalog=demo", "deep=true"], "also before the job itself could say so"
         reported = wait_until(lambda: [one for one in stack.jobs(run_id) if one["memory_used_mb"]], "reported")[0]
         assert reported["status"] == "running" and reported["job_id"].startswith(f"catalog_fsck/{run_id}/")
+        seen = [" ".join(process.cmdline()) for process in stack.processes()]
+        assert any(run_id in command for command in seen), "the driver is among them"
+        assert not [name for name, secret in stack.secrets.items() if secret in " ".join(seen)], "no secret in ps"
         for process in drivers(stack, run_id):
             process.kill()
     row = wait_until(lambda: [one for one in stack.jobs(run_id) if one["status"] == "failed"], "failed", 60)[0]
@@ -42,6 +45,7 @@ def test_a_job_that_takes_too_long_is_stopped_and_has_failed(stack: Stack) -> No
             lambda: [one for one in stack.jobs(run_id) if one["status"] == "failed"], "failed", JOB_TIMEOUT_SECONDS + 60
         )
         assert row["retries"] == 0 and row["memory_used_mb"] > 50
+        assert row["error_message"].startswith(f"it timed out after {JOB_TIMEOUT_SECONDS}s and was stopped")
         wait_until(lambda: not drivers(stack, run_id), "gone: no driver goes on without its JVM", 20)
     assert "Timeout" in stack.task_log(run_id)
     ask(stack, "PATCH", f"/{run_id}", {"state": "failed"})

@@ -1,6 +1,7 @@
 """The Lakefork page as people use it: in a browser, logged in, and only as far as they may."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ VIEWS = {
     "audits": ("audits", "passed"),
     "gc": ("gc", "Nothing was removed yet"),
 }
+DRAWN = {"overview": ("rect.bars", "circle.dot"), "table": ("rect.batch",)}  # what pictures are made of
 READY = "document.getElementById('view')?.getAttribute('aria-busy') === 'false'"
 
 
@@ -68,6 +70,8 @@ def test_nobody_sees_anything_without_a_login(stack: Stack) -> None:
         answer = stack.get(f"/lakefork/{path}", user=None)
         assert answer.status_code == 401, path
         assert "demo" not in answer.text
+    wrong = httpx.get(f"{stack.url}/lakefork/metrics", headers={"Authorization": "Bearer wrong"}, trust_env=False)
+    assert wrong.status_code in (401, 403) and "lakefork_" not in wrong.text
     page = stack.get("/lakefork/", user=None, Accept="text/html")
     assert page.status_code == 401 and "/auth/login?next=/lakefork/" in page.text
 
@@ -170,11 +174,40 @@ def test_each_view_is_complete(stack: Stack, page: Page, screenshots: Path, name
     show(page, stack, view)
     assert expected in page.text("main")
     assert page.evaluate("document.querySelectorAll('.problem').length") == 0
+    for mark in DRAWN.get(name, ()):
+        assert page.evaluate(f"document.querySelectorAll('svg {mark}').length") >= 1, mark
     assert len(page.screenshot(screenshots / f"{name}.png")) > 10_000, "an empty page is smaller"
     assert page.problems == []
     assert [url for url in page.requests if not url.startswith((stack.url, "data:", "about:"))] == [], (
         "nothing from elsewhere"
     )
+
+
+@needs_chromium
+def test_what_goes_wrong_is_said_on_the_page(stack: Stack, page: Page) -> None:
+    for view, words in {
+        "catalog/%": "This address is not well formed.",
+        "catalog/nobody": "no catalog 'nobody'",
+    }.items():
+        show(page, stack, view)
+        assert words in page.text(".problem")
+    show(page, stack, "catalogs")
+    page.evaluate("window.fetch = () => Promise.reject(new Error('the network is away'))")
+    page.evaluate("document.querySelector('input[type=search]').dispatchEvent(new Event('input'))")
+    page.wait_for("document.querySelector('.problem')?.innerText === 'the network is away'")
+    assert page.evaluate("document.querySelectorAll('tbody tr').length") >= 1, "what was there stays"
+    page.problems.clear()
+
+
+@needs_chromium
+def test_forks_are_found_by_name_and_a_new_one_gets_a_free_name(stack: Stack, page: Page) -> None:
+    show(page, stack, "forks?search=AGENT")
+    assert "from demo" in page.text("main") and "shop" not in page.text("main")
+    show(page, stack, "catalog/demo")
+    page.evaluate("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Fork').click()")
+    prefix = page.wait_for("document.querySelector('dialog[open] #start-name_prefix')?.value")
+    assert re.fullmatch(r"demo_\d{8}T\d{6}_", prefix)
+    assert page.problems == []
 
 
 @needs_chromium

@@ -1,5 +1,7 @@
 """The lakefork command: help at once, one line for each mistake."""
 
+import argparse
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import pytest
 
 from lake import rows_of
 from lakefork.catalog.connection import connect
+from lakefork.cli import _parser
+from sql_lake import SqlLake
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
 
@@ -98,3 +102,68 @@ def test_airflow_that_is_not_there_is_one_line(dsn: str) -> None:
     done = run("airflow", "link", LAKEFORK_DSN=dsn)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "run `airflow db migrate` first" in done.stderr
+
+
+# What each command is called with here; what its answer then has.
+ANSWERS: dict[str, tuple[list[str], set[str]]] = {
+    "db": (["url"], {"dsn"}),
+    "init": ([], {"error"}),  # there is one already
+    "status": ([], {"totals", "catalogs", "waiting", "jobs", "schedule"}),
+    "sql": (["SELECT 1"], {"status", "results", "execution_time_ms"}),
+    "load": (["app.t", "{file}", "--user", "ada"], {"table", "rows", "seconds"}),
+    "schemas": ([], {"catalog", "namespaces"}),
+    "run": (["catalog_fsck"], {"run_id", "job", "findings"}),
+    "fork": (["main", "f1"], {"catalog_id", "name", "data_path"}),
+    "forks": (["main", "--reclaim"], set()),
+    "drop-catalog": (["--prefix", "f", "--yes"], {"dropped"}),
+    "tag": (["main", "1", "first"], {"catalog", "snapshot", "name"}),
+    "untag": (["main", "first"], {"catalog", "name"}),
+    "retention": (["main", "--for", "7d"], {"catalog", "retain_for", "snapshots"}),
+    "undelete": (["--run", "nothing"], {"run_id", "restored"}),
+    "gc": ([], {"totals", "plans", "pinned", "deletions"}),
+    "audits": ([], set()),
+    "dump": (["{scratch}/dump.duckdb"], {"file", "tables"}),
+    "export": (["main", "{scratch}/export.duckdb"], {"name", "file", "files", "attach"}),
+    "client-role": (["lakefork_test_json"], {"role", "catalog", "password", "attach"}),
+    "airflow": (["link"], {"error"}),  # there is none
+    "stack": (["down"], {"status", "action"}),
+}
+
+
+def commands() -> set[str]:
+    (group,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return set(group.choices)
+
+
+def test_every_command_answers_in_json(lake: SqlLake, tmp_path: Path) -> None:
+    assert ANSWERS.keys() == commands() - {"completion"}, "it prints a script"
+    assert lake.catalog.name == "main"
+    lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY)")
+    file = tmp_path / "rows.csv"
+    file.write_text("id\n1\n2\n")
+    try:
+        for name, (arguments, keys) in ANSWERS.items():
+            filled = [one.format(file=file, scratch=tmp_path) for one in arguments]
+            done = run(name, *filled, "--json", LAKEFORK_DSN=lake.dsn, LAKEFORK_HOME=str(tmp_path / "home"))
+            answer = json.loads(done.stdout)
+            assert keys <= (answer.keys() if isinstance(answer, dict) else set()), (name, answer)
+            assert done.returncode == ("error" in keys), (name, done.stderr)
+    finally:
+        run("client-role", "lakefork_test_json", "--drop", LAKEFORK_DSN=lake.dsn)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["fork", "nobody", "x", "--json"], "not_found", "there is no catalog 'nobody'"),
+        (["run", "flush", "--params", '{"forse": 1}', "--json"], "invalid_input", "there is no parameter 'forse'"),
+        (["run", "catalog_fsck", "--params", '{"catalog": "nobody"}', "--json"], "job_failed", "there is no catalog"),
+        (["drop-catalog", "--prefix", "x", "--json"], "invalid_input", "Nothing was dropped; --yes"),
+        (["sql", "--catalog", "nobody", "--json", "SHOW TABLES"], "not_found", "there is no catalog 'nobody'"),
+    ],
+)
+def test_errors_are_json_too(dsn: str, arguments: list[str], code: str, words: str) -> None:
+    done = run(*arguments, LAKEFORK_DSN=dsn)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["status"], answer["error"]["code"]) == (1, "error", code)
+    assert words in answer["error"]["message"]

@@ -4,14 +4,19 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import boto3
 import pytest
 
 from lake import Table, add_real_file, make_catalog, make_table, rows_of
-from lakefork.catalog.connection import Connection
-from lakefork.catalog.jobs import Leases
+from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.jobs import JobRun, Leases, start_job
+from lakefork.settings import Settings
+from lakefork.spark import job
+from lakefork.spark.job import MOST_SILENT_SECONDS
 from lakefork.storage import StorageOptions
 
 
@@ -114,7 +119,10 @@ def test_an_unknown_catalog_and_a_busy_lease_are_one_line(connection: Connection
     assert missing.stderr.splitlines()[-1] == (
         "catalog_fsck failed: there is no catalog 'nope'; `lakefork status` lists them"
     )
-    assert rows_of(connection, "SELECT status FROM system.jobs") == [("failed",)], "refused by the lease: it never ran"
+    said = rows_of(connection, "SELECT status, left(error_message, 41) FROM system.jobs ORDER BY start_time")
+    assert said == [
+        ("failed", "catalog_fsck/* is being worked on by some"), ("failed", "there is no catalog 'nope'; `lakefork sta"),
+    ]  # fmt: skip
 
 
 def test_a_run_that_stopped_reporting_counts_as_failed(connection: Connection) -> None:
@@ -144,3 +152,20 @@ def test_files_on_s3_are_checked(connection: Connection, dsn: str, s3: str) -> N
     assert damaged.returncode == 1
     assert "file 1 s3://lake/main/app/t/shared/batch-1.parquet: it does not exist" in damaged.stdout
     assert "test-secret" not in damaged.stdout + damaged.stderr
+
+
+def test_a_long_lease_does_not_make_a_job_look_dead(
+    connection: Connection, dsn: str, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of ten minutes is longer than the silence that system.jobs allows."""
+    assert MOST_SILENT_SECONDS < 60
+    monkeypatch.setattr(job, "MOST_SILENT_SECONDS", 0)
+    run = JobRun("j", "flush", "r", "cli/j", "n")
+    start_job(connection, run, {})
+    with connect(dsn) as own, job._Heartbeat(job.JobContext(run, make_settings(), dsn, own, Leases("j", 600))):
+        beats: set[object] = set()
+        deadline = time.monotonic() + 20
+        while len(beats) < 3 and time.monotonic() < deadline:
+            time.sleep(0.3)
+            beats |= set(rows_of(connection, "SELECT heartbeat_at FROM lakefork.job_run"))
+    assert len(beats) >= 3

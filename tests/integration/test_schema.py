@@ -128,7 +128,9 @@ def test_a_dump_reads_back_equal(connection: Connection, dsn: str, tmp_path: Pat
         "INSERT INTO lakefork.job_run VALUES ('j', 'job', 'r', 'cli', '{\"a\": [1, null]}', 'running', now(), now(), "
         "NULL, NULL, NULL, NULL, 5, 1.5, 'node')"
     )
-    copied = dump_catalog(dsn, tmp_path / "dump.duckdb")
+    said: list[str] = []
+    copied = dump_catalog(dsn, tmp_path / "dump.duckdb", said.append)
+    assert said[-1].startswith(f"[####################] 100% {len(copied)} of {len(copied)} tables, ")
     with duckdb.connect(str(tmp_path / "dump.duckdb"), read_only=True) as duck:
         duck.execute("SET TimeZone = 'UTC'")
         connection.execute("SET TIME ZONE 'UTC'")

@@ -1,6 +1,7 @@
 """What people see of the lake: right, the same everywhere, and quick with very many catalogs."""
 
 import json
+import re
 import time
 
 import pytest
@@ -12,14 +13,15 @@ from lakefork.catalog.forks import drop_catalogs, fork_catalog
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
-from lakefork.overview.forks import list_children
-from lakefork.overview.gc import list_deletions, read_gc
+from lakefork.overview.forks import list_children, reclaimable
+from lakefork.overview.gc import gc_text, list_deletions, read_gc
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
 from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
+from lakefork.overview.superseded import with_superseded_share
 from lakefork.overview.tables import list_tables, read_table
 from lakefork.params import JOBS
-from lakefork.settings import FlushSettings
+from lakefork.settings import PROJECT, FlushSettings
 from many_catalogs import FILES, add_catalogs
 from sql_lake import SqlLake
 
@@ -114,6 +116,8 @@ def test_metrics_are_what_prometheus_reads(filled: SqlLake) -> None:
     assert f'lakefork_table_hot_rows{{catalog="{name}",namespace="od\\"d",table="t"}}' in values
     assert values["lakefork_oldest_hot_seconds"] > 0
     described = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    documented = (PROJECT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"\blakefork_[a-z_]+", documented)) == described, "the table and the alerts in the docs"
     assert {key.partition("{")[0] for key in values} <= described
 
 
@@ -128,6 +132,36 @@ def test_status_is_text_and_json(filled: SqlLake) -> None:
     assert f"{filled.catalog.name}.app.s" in status.as_text() and "20 rows or 1 h" in status.as_text()
 
 
+def test_a_plan_of_cleanup_has_what_its_runs_reported(connection: Connection) -> None:
+    connection.execute(
+        "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES ('c', 'file_cleanup', 'r', now(), '{}')"
+    )
+    plans = [JobRun("a", "file_cleanup", "r", "cli/a", "n"), JobRun("b", "file_cleanup", "s", "cli/b", "n")]
+    start_job(connection, plans[0], {"dry_run": True})
+    planned = {"plan_id": "c", "files_planned": 4, "orphans": 1, "bytes_planned": 500}
+    finish_job(connection, plans[0], Usage(1, 1), result=planned)
+    (plan,) = read_gc(connection)["plans"]
+    assert (plan["job"], plan["files"], plan["bytes"], plan["freed_files"]) == ("file_cleanup", 5, 500, None)
+    assert (plan["begun_at"], plan["done_at"]) == (None, None)
+    start_job(connection, plans[1], {"plan_id": "c"})
+    finish_job(connection, plans[1], Usage(1, 1), result={"files_deleted": 3, "bytes_freed": 300})
+    (plan,) = read_gc(connection)["plans"]
+    assert (plan["files"], plan["freed_files"], plan["freed_bytes"]) == (5, 3, 300)
+    assert plan["done_at"] >= plan["begun_at"]
+    text = gc_text({**read_gc(connection), "deletions": []})
+    assert "file_cleanup: 5 file(s), 3 freed (300 B)" in text
+
+
+def test_status_says_when_jobs_run_next(connection: Connection) -> None:
+    assert "next runs" not in read_status(connection, POLICY).as_text(), "nobody plans them without Airflow"
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION lakefork.airflow_schedule() RETURNS TABLE (job_type varchar, next_run timestamptz, is_paused boolean) "
+        "LANGUAGE sql STABLE AS $$ VALUES ('flush'::varchar, '2026-01-02 03:04 UTC'::timestamptz, false), ('file_cleanup', NULL, true) $$"
+    )
+    (_, schedule) = read_status(connection, POLICY).as_text().split("next runs", 1)
+    assert schedule.split() == ["at", "(UTC)", "flush", "2026-01-02", "03:04:00", "file_cleanup", "paused"]
+
+
 def test_a_hundred_thousand_catalogs_are_looked_through_page_by_page(connection: Connection) -> None:
     add_catalogs(connection, 100_000)
     started = time.perf_counter()
@@ -138,6 +172,9 @@ def test_a_hundred_thousand_catalogs_are_looked_through_page_by_page(connection:
     assert (totals["catalogs"], totals["tables"], totals["files"]) == (100_000, 100_000, 100_000 * FILES)
     assert len(page.rows) == len(waiting) == 50 and waiting[0]["oldest_seconds"] >= waiting[-1]["oldest_seconds"]
     assert took < 3, "0.3 where nothing else runs"
+    started = time.perf_counter()
+    with_superseded_share(connection, waiting)
+    assert time.perf_counter() - started < 1
     following = list_catalogs(connection, after=page.next)
     assert following.rows[0]["name"] == "tenant-0001050"
     found = list_catalogs(connection, search="TENANT-00777")
@@ -150,7 +187,13 @@ def test_rows_that_may_be_superseded_are_counted_by_owner(filled: SqlLake) -> No
     filled.flush_by_hand("app.t", "ada")
     with connect(filled.dsn) as connection:
         table = read_table(connection, filled.catalog.name, "app", "t", POLICY)
-    assert (len(table["batches"]), table["superseded_share"]) == (3, 0.4), "two of five rows, at most"
+        assert (len(table["batches"]), table["superseded_share"]) == (3, 0.4), "two of five rows, at most"
+        for chosen in ({"user": "bob"}, {"snapshot": table["snapshots"][-1]["snapshot_id"]}):
+            other = read_table(connection, filled.catalog.name, "app", "t", POLICY, **chosen)
+            assert other["superseded_share"] == table["superseded_share"], "that of the table, whatever is shown of it"
+        filled.run("INSERT INTO app.t VALUES (7, 'z', 'n')", user="ada")
+        waiting = with_superseded_share(connection, list_waiting(connection, POLICY))
+        assert {row["table"]: row["superseded_share"] for row in waiting} == {"s": None, "t": 0.4}
 
 
 def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
@@ -165,6 +208,9 @@ def test_forks_are_listed_level_by_level(filled: SqlLake) -> None:
         assert [(row["name"], row["forks"], row["shared_files"]) for row in first.rows] == [("a", 1, 2)]
         assert [row["name"] for row in list_children(connection, name, after=first.next).rows] == ["b"]
         assert [row["name"] for row in list_children(connection, "a").rows] == ["a1"]
+        found = list_children(connection, None, search="A")
+        assert [(row["name"], row["parent"]) for row in found.rows] == [("a", name), ("a1", "a"), (name, None)]
+        assert len(reclaimable(connection, name, 2)) == 2 and len(reclaimable(connection, name)) == 3
         drop_catalogs(connection, [find_catalog(connection, "a").catalog_id])
         assert [row["name"] for row in list_children(connection, None).rows] == ["a1", name], "its parent is gone"
 
@@ -194,6 +240,9 @@ def test_plans_pinned_snapshots_and_the_ledger(filled: SqlLake) -> None:
             300,
             0,
         )
+        text = gc_text({**found, "deletions": list_deletions(connection).rows})
+        assert "retention_gc: 4 snapshot(s) of 1 catalog(s), 6 file(s), 2 freed (200 B)" in text
+        assert f"{filled.catalog.name} snapshot {snapshot} as audit-2026, " in text and "/lake/3" in text
         first = list_deletions(connection, limit=2)
         assert [row["path"] for row in first.rows + list_deletions(connection, first.next).rows] == [
             "/lake/3",

@@ -54,7 +54,7 @@ def all_secret_parts() -> list[tuple[str, str, str]]:
         (service, name, part)
         for service, definition in SERVICES.items()
         for name, value in definition.get("environment", {}).items()
-        for part in secret_parts(name, REQUIRED.sub(FROM_ENVIRONMENT, str(value)))
+        for part in secret_parts(name, REQUIRED.sub(FROM_ENVIRONMENT, str(value or FROM_ENVIRONMENT)))
     ]
 
 
@@ -163,6 +163,11 @@ def test_lakefork_variables_are_settings(name: str) -> None:
             section, *key = variable.removeprefix("LAKEFORK_").lower().split("__")
             field = Settings.model_fields[section]
             assert not key or key[0] in field.annotation.model_fields
+
+
+def test_metrics_can_be_configured() -> None:
+    passed_on = {name for name, value in SERVICES["airflow-scheduler"]["environment"].items() if value is None}
+    assert passed_on >= {"LAKEFORK_METRICS__TOKEN", "AIRFLOW__METRICS__STATSD_ON", "AIRFLOW__METRICS__OTEL_ON"}
 
 
 def test_set_up_makes_the_pool_that_the_dags_use() -> None:

@@ -1,9 +1,12 @@
 """Job parameters: what is accepted, and the sentence for what is not."""
 
+import contextlib
 import json
+import re
 
 import pytest
 
+from lakefork.durations import DURATION, seconds_of
 from lakefork.errors import InvalidInputError
 from lakefork.params import JOBS, CatalogFsckParams, parse_params
 
@@ -50,3 +53,14 @@ def test_every_field_has_a_description_and_a_lease_can_be_named(params) -> None:
     if optional and (lease := params().lease_name()):  # those without take leases of their tables
         assert f"{lease}/".startswith(f"{params.job}/")
     assert json.dumps(params.model_json_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7d", " 5  minutes ", "12H", "01s", "1Week\n", "soon", "0d", "00", "d", "7", "7 dd", "-1d", "1.5h", "", "٣d"],
+)
+def test_the_pattern_of_forms_says_what_the_parser_says(text: str) -> None:
+    with contextlib.suppress(InvalidInputError):
+        assert seconds_of(text, "it") and re.search(DURATION, text)
+        return
+    assert not re.search(DURATION, text)

@@ -92,6 +92,12 @@ def count_to_clean(
     ).fetchall()
 
 
+def has_files_to_clean(connection: Connection, older_than_seconds: int) -> bool:
+    """Whether a run over all catalogs would find anything, or has an earlier one to finish."""
+    row = connection.execute(_SQL["has_files_to_clean"], {"seconds": older_than_seconds}).fetchone()
+    return bool(row and row["found"])
+
+
 def digest_of(connection: Connection, catalog: str | None, scheduled_until: datetime.datetime) -> str:
     row = connection.execute("SELECT lakefork.cleanup_digest(%s, %s) AS digest", (catalog, scheduled_until)).fetchone()
     return str(row["digest"]) if row else ""

@@ -1,6 +1,6 @@
 """Writes a whole catalog, as it is at one moment, into a DuckDB file made by schema/duckdb.sql."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import duckdb
 
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import InvalidInputError
+from lakefork.progress import Bar
 from lakefork.queries import load
 from lakefork.settings import PROJECT
 
@@ -17,17 +18,18 @@ DUCKDB_SCHEMA = PROJECT / "schema" / "duckdb.sql"
 _SQL = load(__package__)
 
 
-def dump_catalog(dsn: str, target: Path) -> dict[str, int]:
-    """Copies every table; returns the rows of each. A failed dump leaves no file."""
+def dump_catalog(dsn: str, target: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, int]:
+    """Copies every table; returns the rows of each. A failed dump leaves no file. say: how far it is."""
     with connect(dsn) as catalog, new_file(target) as duck, one_moment(dsn) as cursor:
         duck.execute(DUCKDB_SCHEMA.read_text())
         duck.execute("DELETE FROM ducklake_metadata")  # its rows come with the catalog's
-        return {
-            f"{table['schema']}.{table['table']}": copy_table(
-                cursor, duck, table, "main" if table["schema"] == "public" else table["schema"]
-            )
-            for table in catalog_tables(catalog)
-        }
+        tables = catalog_tables(catalog)
+        bar, copied = Bar(say, len(tables)), {}
+        for table in tables:
+            schema = "main" if table["schema"] == "public" else table["schema"]
+            copied[f"{table['schema']}.{table['table']}"] = copy_table(cursor, duck, table, schema)
+            bar.reach(len(copied), f"{len(copied)} of {len(tables)} tables, {sum(copied.values()):,} rows")
+        return copied
 
 
 @contextmanager

@@ -363,6 +363,10 @@ FROM (SELECT coalesce(lakefork.newest_name(f.catalog_id), f.last_catalog, '?') A
 LEFT JOIN lakefork.fork k USING (catalog_id)
 ORDER BY 1, 3, 4;
 
+-- has_files_to_clean: whether cleanup has anything to do
+SELECT EXISTS (SELECT FROM lakefork.files_to_clean(NULL, now() - make_interval(secs => %(seconds)s)))
+    OR EXISTS (SELECT FROM lakefork.deletion WHERE removed_at IS NULL) AS found;
+
 -- save_cleanup_plan: what a run of file_cleanup decided to do
 INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params, digest)
 VALUES (%(plan_id)s, 'file_cleanup', %(run_id)s, clock_timestamp(), %(params)s, %(digest)s);

@@ -27,6 +27,8 @@ USER = "admin"
 VIEWER = "viewer"  # may look at everything and start nothing
 ROLE = "airflow"
 SPARK_POOL = "lakefork_spark"
+SET_HERE = ("AIRFLOW", "LAKEFORK_DSN")  # variables for another Airflow or another database must not get in …
+PASSED_ON = "AIRFLOW__METRICS__"  # … but where metrics go is for whoever runs it to say
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
@@ -110,7 +112,11 @@ class EmbeddedAirflow:
         return f"postgresql+psycopg2://{ROLE}:{password}@{parts['host']}:{parts.get('port', 5432)}/{parts['dbname']}"
 
     def _environment(self, port: int) -> dict[str, str]:
-        keep = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKEFORK_DSN"))}
+        keep = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(PASSED_ON) or not name.startswith(SET_HERE)
+        }
         fernet = base64.urlsafe_b64encode(
             hashlib.sha256(kept_secret(self._settings.home, "airflow-fernet").encode()).digest()
         )

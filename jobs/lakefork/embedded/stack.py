@@ -75,6 +75,14 @@ def up(settings: Settings, *, history: bool = True) -> int:
     return 0
 
 
+def addresses(settings: Settings) -> dict[str, str]:
+    """Where to log in while it runs."""
+    airflow = EmbeddedAirflow(settings, "")
+    if not airflow.session.processes():
+        return {}
+    return {"airflow": airflow.url, "user": USER, "password": airflow.password}
+
+
 def _has_no_history(dsn: str) -> bool:
     with connect(dsn) as connection:
         return not existing_catalogs(connection, [f"{FORK_PREFIX}1"])

@@ -26,6 +26,7 @@ def _rules(field: dict[str, Any], *, optional: bool) -> dict[str, Any]:
     """JSON schema as the form understands it: `anyOf [X, null]` becomes X with null allowed."""
     choices = [choice for choice in field.get("anyOf", [field]) if choice.get("type") != "null"]
     rules = {key: value for key, value in choices[0].items() if key not in ("default", "title", "description")}
+    rules |= {key: field[key] for key in ("pattern", "examples") if key in field}
     if optional and "anyOf" in field:
         rules["type"] = [rules["type"], "null"]
     return rules

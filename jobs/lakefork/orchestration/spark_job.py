@@ -2,14 +2,16 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.postgres.hooks.postgres import PostgresHook
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from lakefork.durations import seconds_of
+from lakefork.durations import duration_text, seconds_of
 from lakefork.orchestration.database import CONNECTION, catalog_dsn
 from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.settings import load_settings
@@ -22,6 +24,19 @@ NICE = 10  # on a machine that Spark shares with Airflow and Postgres, upkeep wa
 
 def _timeout() -> timedelta:
     return timedelta(seconds=seconds_of(load_settings().jobs.timeout, "jobs.timeout"))
+
+
+@contextmanager
+def _own_environment(**variables: str) -> Iterator[None]:
+    """For spark-submit, which inherits it. The hook would make arguments of YARN's and Kubernetes' env_vars."""
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
@@ -46,22 +61,31 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
     def execute(self, context: Any) -> Any:
         os.nice(NICE)
         database = PostgresHook(postgres_conn_id=CONNECTION)
-        # Set here, after templates were rendered and stored: the DSN must appear nowhere.
-        secrets = {"LAKEFORK_DSN": catalog_dsn(), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
-        self.env_vars = {**self.env_vars, **secrets}
+        self.env_vars = {**self.env_vars, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
         self.py_files = str(packaged_library())
         try:
-            with quick_start() as conf:
+            with quick_start() as conf, _own_environment(LAKEFORK_DSN=catalog_dsn()):
                 self.conf = conf
                 super().execute(context)
-        except Exception as error:
+        # The log ends with the one line that matters, not with what led to it: that is above.
+        except AirflowTaskTimeout:
+            raise AirflowTaskTimeout(f"{self.job} failed: {self._report_timeout(database)}") from None
+        except Exception:
             report = self._report(database)
-            if report is None or report["retryable"] is not False:  # a driver that was killed could not say
+            if report is None or report["error"] is None:  # a driver that was killed could not say
                 raise
-            # Doing the same again would fail again; and this line is the one that matters.
-            raise AirflowFailException(f"{self.job} failed: {report['error']}") from error
+            can_succeed = report["retryable"] is not False
+            failure = AirflowException if can_succeed else AirflowFailException
+            raise failure(f"{self.job} failed: {report['error']}") from None
         report = self._report(database)
         return report["result"] if report else None
+
+    def _report_timeout(self, database: PostgresHook) -> str:
+        """In the place of the job, which is stopped and cannot say it."""
+        limit = duration_text(int(self.execution_timeout.total_seconds()))
+        problem = f"it timed out after {limit} and was stopped; the setting jobs.timeout says how long it may take"
+        database.run("SELECT lakefork.fail_attempt(%s, %s)", parameters=(self.env_vars["LAKEFORK_TRACE"], problem))
+        return problem
 
     def _report(self, database: PostgresHook) -> dict[str, Any] | None:
         """What this attempt of the job said of itself."""

@@ -13,11 +13,18 @@ from lakefork.queries import load
 _SQL = load(__package__)
 
 
-def list_children(connection: Connection, parent: str | None, after: str | None = None, limit: int = PAGE_SIZE) -> Page:
-    """Forks of a catalog by name, or the catalogs that came from none; each with its own and shared bytes."""
+def list_children(
+    connection: Connection,
+    parent: str | None,
+    after: str | None = None,
+    limit: int = PAGE_SIZE,
+    *,
+    search: str | None = None,
+) -> Page:
+    """Forks of a catalog by name, the catalogs that came from none, or all of some name; with own and shared bytes."""
     parent_id = None if parent is None else find_catalog(connection, parent).catalog_id
     found = connection.execute(
-        _SQL["fork_children"], {"parent_id": parent_id, "after": after, "limit": limit + 1}
+        _SQL["fork_children"], {"parent_id": parent_id, "after": after, "search": search or None, "limit": limit + 1}
     ).fetchall()
     return page_of(found, limit, "name")
 
@@ -29,10 +36,10 @@ def list_forks(connection: Connection, below: str | None = None, limit: int | No
     return connection.execute(_SQL["fork_tree"], {"below": below, "limit": limit}).fetchall()
 
 
-def reclaimable(connection: Connection, name: str) -> list[dict[str, Any]]:
+def reclaimable(connection: Connection, name: str, limit: int | None = None) -> list[dict[str, Any]]:
     """What dropping a catalog would free, and which catalogs keep the rest."""
     find_catalog(connection, name)
-    return connection.execute("SELECT * FROM lakefork.reclaim(%s)", (name,)).fetchall()
+    return connection.execute("SELECT * FROM lakefork.reclaim(%s) LIMIT %s", (name, limit)).fetchall()
 
 
 def forks_text(forks: Sequence[Mapping[str, Any]]) -> str:

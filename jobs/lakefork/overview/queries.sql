@@ -47,7 +47,7 @@ WITH tables AS (
            FROM lakefork.hot_delta GROUP BY 1, 2 ORDER BY min(counted_at) LIMIT %(limit)s)) c
     GROUP BY 1, 2 HAVING sum(versions) > 0 ORDER BY min(oldest_at) LIMIT %(limit)s
 )
-SELECT k.catalog_name AS catalog, n.schema_name AS namespace, t.table_name AS table, w.users, w.versions, w.most_versions, w.oldest_at,
+SELECT w.catalog_id, w.table_id, k.catalog_name AS catalog, n.schema_name AS namespace, t.table_name AS table, w.users, w.versions, w.most_versions, w.oldest_at,
        extract(epoch FROM now() - w.oldest_at)::float8 AS oldest_seconds, p.max_versions, p.max_seconds,
        coalesce(w.most_versions >= p.max_versions, false) OR coalesce(w.oldest_at <= now() - make_interval(secs => p.max_seconds), false) AS is_due
 FROM tables w
@@ -136,6 +136,24 @@ FROM lakefork.table_files(%(catalog_id)s, %(table_id)s, %(user)s, ARRAY[%(column
 JOIN public.ducklake_data_file d ON d.catalog_id = %(catalog_id)s AND d.data_file_id = f.data_file_id
 ORDER BY f.user_id, f.data_file_id LIMIT %(limit)s;
 
+-- superseded_files: the first batches of tables that have not too many, with the bounds of the first column of their keys
+WITH wanted AS MATERIALIZED (
+    SELECT w.* FROM unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS w (catalog_id, table_id)
+    WHERE (SELECT count(*) FROM (SELECT FROM lakefork.visible_data_file(w.catalog_id) f WHERE f.table_id = w.table_id LIMIT %(most)s + 1) f) <= %(most)s
+)
+SELECT w.catalog_id, w.table_id, k.column_type, f.user_id, f.data_file_id, f.record_count AS rows, coalesce(d.file_order, d.begin_snapshot) AS published,
+       f.bounds -> k.column_id::text ->> 0 AS low, f.bounds -> k.column_id::text ->> 1 AS high
+FROM wanted w
+CROSS JOIN LATERAL (
+    SELECT c.column_id, c.column_type FROM lakefork.visible_tag(w.catalog_id) g
+    JOIN lakefork.visible_column(w.catalog_id) c ON c.table_id = w.table_id AND c.column_id = (g.value::jsonb ->> 0)::bigint
+    WHERE g.object_id = w.table_id AND g.key = 'primary_key') k
+CROSS JOIN LATERAL (
+    SELECT * FROM lakefork.table_files(w.catalog_id, w.table_id, NULL, ARRAY[k.column_id]) f
+    ORDER BY f.user_id, f.data_file_id LIMIT %(limit)s) f
+JOIN public.ducklake_data_file d ON d.catalog_id = w.catalog_id AND d.data_file_id = f.data_file_id
+ORDER BY w.catalog_id, w.table_id, f.user_id, f.data_file_id;
+
 -- snapshots_of_table: commits that changed a table's files, the newest first
 SELECT e.snapshot_id, s.snapshot_time, c.author, c.changes_made, sum(e.added)::bigint AS files_added, sum(e.removed)::bigint AS files_removed,
        sum(e.rows)::bigint AS rows
@@ -157,12 +175,13 @@ ORDER BY audited_at DESC LIMIT %(limit)s;
 -- job_counts: how many attempts of each job ended how, as long as they are remembered
 SELECT job_type, status, count(*) AS attempts FROM system.jobs GROUP BY 1, 2 ORDER BY 1, 2;
 
--- fork_children: a page of the forks of a catalog, or of those that came from none that is still there
+-- fork_children: a page of the forks of a catalog, of those that came from none that is still there, or of all whose names hold a text
 WITH page AS MATERIALIZED (
-    SELECT c.catalog_id, c.catalog_name, f.parent_snapshot, f.created_at, f.expires_at, c.begin_snapshot
+    SELECT c.catalog_id, c.catalog_name, f.parent_id, f.parent_snapshot, f.created_at, f.expires_at, c.begin_snapshot
     FROM public.ducklake_catalog c LEFT JOIN lakefork.fork f USING (catalog_id)
     WHERE c.end_snapshot IS NULL AND (%(after)s::text IS NULL OR c.catalog_name > %(after)s)
-      AND CASE WHEN %(parent_id)s::bigint IS NOT NULL THEN f.parent_id = %(parent_id)s
+      AND CASE WHEN %(search)s::text IS NOT NULL THEN strpos(lower(c.catalog_name), lower(%(search)s)) > 0
+               WHEN %(parent_id)s::bigint IS NOT NULL THEN f.parent_id = %(parent_id)s
                ELSE NOT EXISTS (SELECT FROM public.ducklake_catalog p WHERE p.catalog_id = f.parent_id AND p.end_snapshot IS NULL) END
     ORDER BY c.catalog_name LIMIT %(limit)s
 ), below AS (
@@ -172,19 +191,34 @@ WITH page AS MATERIALIZED (
 )
 SELECT p.catalog_name AS name, p.parent_snapshot AS forked_at_snapshot, coalesce(p.created_at, s.snapshot_time) AS created_at, p.expires_at,
        u.own_files, u.own_bytes::bigint AS own_bytes, u.shared_files, u.shared_bytes::bigint AS shared_bytes,
-       coalesce(b.forks, 0) AS forks
+       coalesce(b.forks, 0) AS forks,
+       CASE WHEN %(search)s::text IS NOT NULL   -- in the tree it is seen
+            THEN (SELECT max(c.catalog_name) FROM public.ducklake_catalog c WHERE c.catalog_id = p.parent_id) END AS parent
 FROM page p
 LEFT JOIN below b ON b.parent_id = p.catalog_id
 JOIN lakefork.catalog_usage((SELECT array_agg(catalog_id) FROM page)) u USING (catalog_id)
 LEFT JOIN public.ducklake_snapshot s ON s.snapshot_id = p.begin_snapshot
 ORDER BY p.catalog_name;
 
--- plans: what runs of retention_gc and file_cleanup decided to do, the newest first
-SELECT p.plan_id, p.job, p.run_id, p.created_at, p.begun_at, p.done_at, i.catalogs, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
-FROM (SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s) p
+-- plans: what runs of retention_gc and file_cleanup decided to do, the newest first; what became of those of file_cleanup is in its reports
+WITH page AS (
+    SELECT * FROM lakefork.plan ORDER BY created_at DESC LIMIT %(limit)s
+), reports AS (
+    SELECT coalesce(r.result ->> 'plan_id', r.params ->> 'plan_id') AS plan_id,
+           min(r.started_at) FILTER (WHERE r.params ->> 'plan_id' IS NOT NULL) AS begun_at,
+           max(r.finished_at) FILTER (WHERE r.params ->> 'plan_id' IS NOT NULL AND r.status = 'completed') AS done_at,
+           max((r.result ->> 'files_planned')::bigint + (r.result ->> 'orphans')::bigint) AS files, max((r.result ->> 'bytes_planned')::bigint) AS bytes,
+           sum((r.result ->> 'files_deleted')::bigint)::bigint AS freed_files, sum((r.result ->> 'bytes_freed')::bigint)::bigint AS freed_bytes
+    FROM lakefork.job_run r WHERE r.job = 'file_cleanup' GROUP BY 1
+)
+SELECT p.plan_id, p.job, p.run_id, p.created_at, coalesce(p.begun_at, r.begun_at) AS begun_at, coalesce(p.done_at, r.done_at) AS done_at,
+       i.catalogs, i.snapshots, coalesce(r.files, i.files) AS files, coalesce(r.bytes, i.bytes) AS bytes,
+       coalesce(r.freed_files, i.freed_files) AS freed_files, coalesce(r.freed_bytes, i.freed_bytes) AS freed_bytes
+FROM page p
+LEFT JOIN reports r USING (plan_id)
 CROSS JOIN LATERAL (
-    SELECT count(DISTINCT g.catalog_id) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files, sum(g.bytes)::bigint AS bytes,
-           sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
+    SELECT nullif(count(DISTINCT g.catalog_id), 0) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files,
+           sum(g.bytes)::bigint AS bytes, sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
     FROM lakefork.gc_item g WHERE g.plan_id = p.plan_id) i
 ORDER BY p.created_at DESC;
 

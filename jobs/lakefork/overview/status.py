@@ -6,6 +6,7 @@ from typing import Any
 
 from lakefork.catalog.connection import Connection
 from lakefork.overview.lake import Page, Row, last_runs, list_catalogs, list_runs, list_waiting, read_totals
+from lakefork.overview.superseded import with_superseded_share
 from lakefork.settings import FlushSettings
 
 COUNTED = ("tables", "hot", "files", "rows", "bytes")
@@ -25,7 +26,7 @@ class Status:
         return {key: plain(value) for key, value in everything.items()}
 
     def as_text(self) -> str:
-        parts = [self._catalogs_text(), self._waiting_text(), self._runs_text()]
+        parts = [self._catalogs_text(), self._waiting_text(), self._runs_text(), self._schedule_text()]
         return "\n\n".join(part for part in parts if part)
 
     def _catalogs_text(self) -> str:
@@ -50,13 +51,22 @@ class Status:
         ]
         return "\n".join([head, *(lines or ["(none yet)"])])
 
+    def _schedule_text(self) -> str:
+        """Empty without Airflow, which plans the runs."""
+        planned = sorted((job for job in self.schedule if job["next_run"]), key=lambda job: job["next_run"])
+        lines = [
+            f"{job['job']:<24}{'paused' if job['is_paused'] else utc(job['next_run'])}"
+            for job in [*planned, *(job for job in self.schedule if job["is_paused"] and not job["next_run"])]
+        ]
+        return "\n".join([f"{'next runs':<24}at (UTC)", *lines]) if lines else ""
+
 
 def read_status(connection: Connection, policy: FlushSettings) -> Status:
     connection.execute("SET TIME ZONE 'UTC'")
     return Status(
         totals=read_totals(connection),
         catalogs=list_catalogs(connection),
-        waiting=list_waiting(connection, policy),
+        waiting=with_superseded_share(connection, list_waiting(connection, policy)),
         jobs=list_runs(connection, limit=10).rows,
         schedule=last_runs(connection),
     )
@@ -82,6 +92,10 @@ def _waiting_line(row: Row) -> str:
     limits += [readable_seconds(row["max_seconds"])] if row["max_seconds"] else []
     due = "  (due)" if row["is_due"] else ""
     return f"{name:<44}{row['versions']:>12,}{readable_seconds(row['oldest_seconds']):>10}  {' or '.join(limits)}{due}"
+
+
+def utc(time: datetime.datetime | None) -> str:
+    return f"{time.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}" if time else ""
 
 
 def readable_seconds(seconds: float) -> str:

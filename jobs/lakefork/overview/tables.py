@@ -1,17 +1,13 @@
 """One catalog's tables, and all there is to know of one of them."""
 
-import itertools
 import json
 from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection
-from lakefork.cold.statistics import bound_parser
-from lakefork.column_types import column_type
 from lakefork.errors import NotFoundError
-from lakefork.maintenance.dedup import Candidate, Holds, superseded_at_most
-from lakefork.maintenance.ranges import KeyRange
 from lakefork.overview.lake import PAGE_SIZE, Page, Row, default_policy, page_of
+from lakefork.overview.superseded import FILES_COUNTED, superseded_shares
 from lakefork.queries import load
 from lakefork.settings import FlushSettings
 
@@ -64,25 +60,11 @@ def read_table(
         "snapshots": connection.execute(_SQL["snapshots_of_table"], {**about, "limit": SNAPSHOTS_SHOWN}).fetchall(),
         "batches": files[:FILES_SHOWN],
         "more_batches": len(files) > FILES_SHOWN,
-        "superseded_share": _superseded_share(files, key["type"]),
+        "superseded_share": superseded_shares(connection, [(catalog_id, found["table_id"])]).get(
+            (catalog_id, found["table_id"])
+        ),
+        "superseded_files": min(found["files"], FILES_COUNTED),
     }
-
-
-def _superseded_share(files: list[Row], kind: str) -> float | None:
-    """The share of rows that may have a newer version in another batch of their owner, as snapshot_dedup sees it."""
-    rows = sum(file["rows"] for file in files)
-    bound = bound_parser(column_type(kind))
-    doubled = 0.0
-    for _, group in itertools.groupby(files, key=lambda file: file["user_id"]):
-        batches = [
-            Candidate(
-                file["data_file_id"], file["published"], file["path"], file["rows"], file["bytes"], 0, None,
-                KeyRange(bound(file["low"]), bound(file["high"])), Holds.BOTH,
-            )
-            for file in group
-        ]  # fmt: skip
-        doubled += superseded_at_most(batches) * sum(batch.rows for batch in batches)
-    return round(doubled / rows, 3) if rows else None
 
 
 def _first_key_column(definition: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from lakefork.storage import StorageOptions
 Params = TypeVar("Params", bound=JobParams)
 Result = TypeVar("Result")
 SAMPLE_SECONDS = 1.0
+MOST_SILENT_SECONDS = 30.0  # lakefork.status_of_silent takes a job for dead after two minutes
 ATTEMPTS = 6
 
 
@@ -92,9 +93,7 @@ def run_job(params_class: type[Params], action: Callable[[JobContext, Params], d
     """The main function of every jobs/*.py; ends the process."""
     arguments = _parse_arguments()
     try:
-        params = parse_params(params_class.job, arguments.params)
-        assert isinstance(params, params_class)  # noqa: S101 - parse_params looks it up by the same name
-        result = _run(params, arguments, action)
+        result = _run(params_class, arguments, action)
     except LakeforkError as error:
         _fail(params_class.job, str(error))
     except Exception as error:
@@ -112,24 +111,28 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _run(
-    params: Params, arguments: argparse.Namespace, action: Callable[[JobContext, Params], dict[str, Any]]
+    params_class: type[Params], arguments: argparse.Namespace, action: Callable[[JobContext, Params], dict[str, Any]]
 ) -> dict[str, Any]:
     settings = load_settings()
     if settings.dsn is None:
         raise SetupError("LAKEFORK_DSN is not set: start jobs with `lakefork run` or through Airflow")
-    job_id = f"{params.job}/{arguments.run_id}/{uuid.uuid4().hex[:8]}"
+    job = params_class.job
+    job_id = f"{job}/{arguments.run_id}/{uuid.uuid4().hex[:8]}"
     trace = os.environ.get("LAKEFORK_TRACE", f"cli/{job_id}")
-    run = JobRun(job_id, params.job, arguments.run_id, trace, settings.node_id)
+    run = JobRun(job_id, job, arguments.run_id, trace, settings.node_id)
     started = time.monotonic()
     leases = Leases(job_id, settings.jobs.lease_seconds)
     context = JobContext(run, settings, settings.dsn, connect(settings.dsn), leases)
-    if name := params.lease_name():
-        leases.take(context.connection, name)
-    start_job(context.connection, run, params.model_dump(mode="json"))
+    # The report is there first, so that it can also say why the job did not begin.
+    start_job(context.connection, run, _as_given(arguments.params))
     with contextlib.ExitStack() as stack:
         meter = stack.enter_context(_Heartbeat(context))
         stack.callback(lambda: leases.release(context.connection))
         try:
+            params = parse_params(job, arguments.params)
+            assert isinstance(params, params_class)  # noqa: S101 - parse_params looks it up by the same name
+            if name := params.lease_name():
+                leases.take(context.connection, name)
             counts = action(context, params)
         except BaseException as error:
             _report_failure(context, meter.usage, error)
@@ -144,6 +147,15 @@ def _run(
         }
         finish_job(context.connection, run, usage, result=result)
         return result
+
+
+def _as_given(text: str) -> dict[str, Any]:
+    """Parameters as somebody wrote them; what is no object is for parse_params to refuse."""
+    with contextlib.suppress(ValueError):
+        given = json.loads(text)
+        if isinstance(given, dict):
+            return given
+    return {}
 
 
 def _report_failure(context: JobContext, usage: Usage, error: BaseException) -> None:
@@ -199,7 +211,7 @@ class _Heartbeat:
             self._leave_with_spark()
             self.usage = self._meter.sample()
             if time.monotonic() >= next_report:
-                next_report = time.monotonic() + context.leases.seconds / 4
+                next_report = time.monotonic() + min(context.leases.seconds / 4, MOST_SILENT_SECONDS)
                 context.leases.renew(connection)
                 beat_job(connection, context.run, self.usage)
                 yield time.monotonic()

@@ -48,8 +48,12 @@ class Totals:
 def run_manifest_rebuild(context: JobContext, params: ManifestRebuildParams) -> dict[str, Any]:
     """Replaces manifests and nothing else; with check_only not even those. Batches are only read."""
     totals = Totals()
-    for tables in plan_rounds(_find_directories(context, params)):
+    found = _find_directories(context, params)
+    bar, looked_at = context.bar(len(found)), 0
+    for tables in plan_rounds(found):
         _look_at(context, tables, totals, heal=not params.check_only)
+        looked_at += len(tables)
+        bar.reach(looked_at, f"{looked_at:,} of {len(found):,} table(s), {totals.directories:,} directories looked at")
     if not totals.tables:
         context.progress("there is nothing to look at")
     _judge(totals, check_only=params.check_only)

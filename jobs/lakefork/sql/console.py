@@ -28,17 +28,19 @@ def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> t
     return "\n".join(_text(result) for result in outcome.results), outcome.error
 
 
-def load_file(dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None) -> str:
+def load_file(dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None) -> tuple[int, float]:
+    """How many rows there were, and the seconds that it took."""
     rows = _read(file)
     started = time.monotonic()
     with Engine(load_settings(), dsn) as engine:
         count = engine.load(_session(engine, session), table, rows, as_user=as_user)
-    return f"{count} rows into {table} in {time.monotonic() - started:.1f} s"
+    return count, time.monotonic() - started
 
 
-def rewrite_schemas(dsn: str, catalog: str) -> str:
+def rewrite_schemas(dsn: str, catalog: str) -> int:
+    """Of how many namespaces."""
     with Engine(load_settings(), dsn) as engine:
-        return f"schema files of {engine.rewrite_schemas(Session(catalog, role=Role.ADMIN))} namespaces are written"
+        return engine.rewrite_schemas(Session(catalog, role=Role.ADMIN))
 
 
 def _session(engine: Engine, given: dict[str, Any]) -> Session:

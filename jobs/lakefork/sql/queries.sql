@@ -82,9 +82,10 @@ JOIN public.ducklake_table t ON t.catalog_id = m.catalog_id AND t.table_id = m.t
 JOIN public.ducklake_schema n ON n.catalog_id = m.catalog_id AND n.schema_id = t.schema_id AND n.end_snapshot IS NULL
 WHERE m.catalog_id = {catalog_id} ORDER BY n.schema_name COLLATE "C", t.table_name COLLATE "C", m.user_id COLLATE "C";
 
--- jobs: system.jobs as a session sees it
-SELECT job_id, job_type, table_name, namespace, user_id, status, start_time, end_time, parameters, CASE WHEN {mine} THEN result::text END AS result,
-       trace, memory_used_mb, cpu_used_percent::float8 AS cpu_used_percent, node_id,
+-- jobs: system.jobs as a session sees it; of runs for all catalogs only that they were there, and how they ended
+SELECT job_id, job_type, CASE WHEN {mine} THEN table_name END AS table_name, CASE WHEN {mine} THEN namespace END AS namespace,
+       CASE WHEN {mine} THEN user_id END AS user_id, status, start_time, end_time, CASE WHEN {mine} THEN parameters END AS parameters,
+       CASE WHEN {mine} THEN result::text END AS result, trace, memory_used_mb, cpu_used_percent::float8 AS cpu_used_percent, node_id,
        CASE WHEN {mine} THEN error_message WHEN error_message IS NOT NULL THEN 'it failed; ask who runs this Lakefork' END AS error_message,
        retries, run_id
 FROM system.jobs WHERE {seen} ORDER BY start_time DESC;

@@ -1,7 +1,7 @@
 // Which view is shown: the part of the address after #. Keys: 1 to 6 for the views, / for the search.
 
 import { get } from "./api.js";
-import { el } from "./dom.js";
+import { el, problemLine } from "./dom.js";
 import { allow } from "./start.js";
 import * as views from "./views.js";
 
@@ -12,15 +12,20 @@ let shown = 0;
 async function show() {
   const turn = ++shown;
   const [address, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, ...parts] = address.split("/").map(decodeURIComponent);
-  markCurrent(name);
   main.setAttribute("aria-busy", "true");
-  const view = VIEWS[name] ?? (() => [el("p", {}, "There is no such view.")]);
-  const parts_shown = await view(parts, new URLSearchParams(query)).catch((problem) => [el("p", { class: "problem", role: "alert" }, problem.message)]);
+  let title = [], content;
+  try {
+    title = address.split("/").map(decodeURIComponent);
+    markCurrent(title[0]);
+    const view = Object.hasOwn(VIEWS, title[0]) ? VIEWS[title[0]] : () => [el("p", {}, "There is no such view.")];
+    content = await view(title.slice(1), new URLSearchParams(query));
+  } catch (problem) {
+    content = [problemLine(problem)];
+  }
   if (turn !== shown) return;
-  main.replaceChildren(...parts_shown.filter(Boolean));
+  main.replaceChildren(...content.filter(Boolean));
   main.setAttribute("aria-busy", "false");
-  document.title = name ? `${[name, ...parts].join(" ")} – Lakefork` : "Lakefork";
+  document.title = title[0] ? `${title.join(" ")} – Lakefork` : "Lakefork";
 }
 
 function markCurrent(name) {

@@ -32,6 +32,19 @@ export function section(title, ...children) {
   return el("section", {}, typeof title === "string" ? el("h2", {}, title) : title, children);
 }
 
+export const problemLine = (problem) =>
+  el("p", { class: "problem", role: "alert" }, problem instanceof URIError ? "This address is not well formed." : problem.message);
+
+// For what is loaded on request: if it cannot be, the place says why and stays as it was.
+export async function attempt(place, work) {
+  place.querySelectorAll(":scope > .problem").forEach((line) => line.remove());
+  try {
+    await work();
+  } catch (problem) {
+    place.prepend(problemLine(problem));
+  }
+}
+
 export const number = (value) => (value ?? 0).toLocaleString("en-US");
 
 export function bytes(count) {

@@ -9,10 +9,11 @@ export function allow(me) {
   [mayTrigger, needsParams] = [me.may_trigger, me.needs_params];
 }
 
-// A button for those who may; for others, and where parameters are missing, nothing.
+// A button for those who may; for others, and where parameters are missing, nothing. conf: parameters, or what makes them when it is pressed.
 export function startButton(job, conf, text = job) {
-  if (!mayTrigger.includes(job) || (needsParams.includes(job) && !Object.keys(conf).length)) return null;
-  return el("button", { type: "button", onclick: () => ask(job, conf) }, text);
+  const parameters = typeof conf === "function" ? conf : () => conf;
+  if (!mayTrigger.includes(job) || (needsParams.includes(job) && !Object.keys(parameters()).length)) return null;
+  return el("button", { type: "button", onclick: () => ask(job, parameters()) }, text);
 }
 
 function ask(job, conf) {

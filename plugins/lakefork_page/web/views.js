@@ -2,7 +2,7 @@
 
 import { airflowPath, get } from "./api.js";
 import { lag, overlaps, throughput } from "./charts.js";
-import { airflowLink, bytes, clock, duration, el, number, path, section, since, status, table } from "./dom.js";
+import { airflowLink, attempt, bytes, clock, duration, el, number, path, section, since, status, table } from "./dom.js";
 import { startButton } from "./start.js";
 
 const SPANS = ["6h", "24h", "7d", "30d"];
@@ -35,10 +35,14 @@ function waitingTable(rows) {
     ["users", (row) => number(row.users), "number"],
     ["oldest", (row) => duration(row.oldest_seconds), "number"],
     ["flushed at", (row) => policy(row)],
+    ["superseded in files", (row) => atMost(row.superseded_share), "number"],
     ["", (row) => (row.is_due ? el("span", { class: "due" }, "due") : "")],
     ["", (row) => startButton("flush", { catalog: row.catalog, namespace: row.namespace, table: row.table, force: true }, "Flush now"), "buttons"],
   ], rows, "Nothing waits: all rows are in files.");
 }
+
+// The share of rows in files that may have a newer version in another one.
+const atMost = (share) => (share === null ? "–" : share ? `≤ ${Math.round(100 * share)} %` : "none");
 
 function policy(row) {
   const limits = [row.max_versions && `${number(row.max_versions)} rows`, row.max_seconds && duration(row.max_seconds)];
@@ -58,7 +62,7 @@ function jobsTable(rows) {
 
 async function flushCharts(catalog = null) {
   const place = el("div", { class: "pair" });
-  const choice = el("select", { "aria-label": "Span of time", onchange: () => draw() }, SPANS.map((span) => el("option", { selected: span === SPANS[0] }, span)));
+  const choice = el("select", { "aria-label": "Span of time", onchange: () => attempt(place, draw) }, SPANS.map((span) => el("option", { selected: span === SPANS[0] }, span)));
   const draw = async () => {
     const flushed = await get("flushed", { span: choice.value, catalog });
     place.replaceChildren(...(flushed.points.length ? [throughput(flushed), lag(flushed)] : [el("p", { class: "empty" }, "Nothing was flushed in this time.")]));
@@ -72,19 +76,19 @@ export const catalogs = async (_, query) => [await catalogList({ search: query.g
 // A list that is searched and paged on the server; the same for catalogs and for tables of one.
 async function pagedList(title, name, fixed, search, columns, empty, focus) {
   const place = el("div");
-  const befores = [];
-  let after = null, timer;
+  let timer;
   const box = el("input", { type: "search", value: search, placeholder: "search", "aria-label": `search ${title}`, oninput: () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { befores.length = 0; after = null; load(); }, 200);
+    timer = setTimeout(() => turnTo([null]), 200);
   } });
-  const load = async () => {
-    const page = await get(name, { ...fixed, search: box.value, after });
-    const back = el("button", { type: "button", disabled: !befores.length, onclick: () => { after = befores.pop(); load(); } }, "Previous");
-    const next = el("button", { type: "button", disabled: page.next === null, onclick: () => { befores.push(after); after = page.next; load(); } }, "Next");
-    place.replaceChildren(table(columns, page.rows, box.value ? "Nothing of that name." : empty), befores.length || page.next !== null ? el("div", { class: "pages" }, back, next) : "");
+  const turnTo = (way) => attempt(place, () => load(way));
+  const load = async (way) => { // where the pages begin that led here, this one last
+    const page = await get(name, { ...fixed, search: box.value, after: way.at(-1) });
+    const back = el("button", { type: "button", disabled: way.length < 2, onclick: () => turnTo(way.slice(0, -1)) }, "Previous");
+    const next = el("button", { type: "button", disabled: page.next === null, onclick: () => turnTo([...way, page.next]) }, "Next");
+    place.replaceChildren(table(columns, page.rows, box.value ? "Nothing of that name." : empty), way.length > 1 || page.next !== null ? el("div", { class: "pages" }, back, next) : "");
   };
-  await load();
+  await load([null]);
   if (focus) queueMicrotask(() => box.focus());
   return section(el("div", { class: "bar" }, el("h2", { class: "grow" }, title), box), place);
 }
@@ -115,44 +119,54 @@ export async function catalog([name]) {
   return [
     el("div", { class: "bar" }, el("h1", { class: "grow" }, name), startButton("flush", { catalog: name, force: false }, "Flush"),
       startButton("snapshot_dedup", { catalog: name }, "Dedup"), startButton("catalog_fsck", { catalog: name, deep: true }, "Check"),
-      startButton("fork_provision", { parent: name, name_prefix: `${name}_fork_`, count: 1, expires_after: "7d" }, "Fork")),
+      startButton("fork_provision", () => ({ parent: name, name_prefix: freePrefix(name), count: 1, expires_after: "7d" }), "Fork")),
     tables,
     await flushCharts(name),
     section("If it were dropped", reclaimed(await get("reclaim", { catalog: name }))),
   ];
 }
 
-export async function forks() {
-  return [el("h1", {}, "Forks"), section("Where catalogs come from, and what they hold", await branch(null))];
+// Nobody else asks for a fork of the same catalog in the same second. A prefix, to which the job adds a number.
+const freePrefix = (name) => `${name.slice(0, 75)}_${clock(new Date()).replaceAll(/[-:]/g, "").replace(" ", "T")}_`;
+
+export async function forks(_, query) {
+  const place = el("div");
+  const show = async () => place.replaceChildren(await branch(null, box.value));
+  let timer;
+  const box = el("input", { type: "search", value: query.get("search") ?? "", placeholder: "search", "aria-label": "search forks", oninput: () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => attempt(place, show), 200);
+  } });
+  await show();
+  return [el("h1", {}, "Forks"), section(el("div", { class: "bar" }, el("h2", { class: "grow" }, "Where catalogs come from, and what they hold"), box), place)];
 }
 
-// One level of the tree; what is below is asked for when it is opened.
-async function branch(parent) {
+// One level of the tree, or what is found in all of it; what is below is asked for when it is opened.
+async function branch(parent, search = null) {
   const list = el("ul", { class: "tree" });
   const load = async (after) => {
-    const page = await get("forks", { parent, after });
+    const page = await get("forks", { parent, search, after });
+    list.querySelector(":scope > li.more")?.remove();
     list.append(...page.rows.map(leaf));
-    if (page.next !== null) {
-      const more = el("button", { type: "button", onclick: () => { line.remove(); load(page.next); } }, "More");
-      const line = el("li", {}, more);
-      list.append(line);
-    }
+    if (page.next !== null) list.append(el("li", { class: "more" }, el("button", { type: "button", onclick: () => attempt(list, () => load(page.next)) }, "More")));
   };
   await load(null);
-  return list.children.length ? list : el("p", { class: "empty" }, "There is no catalog yet.");
+  return list.children.length ? list : el("p", { class: "empty" }, search ? "Nothing of that name." : "There is no catalog yet.");
 }
 
 function leaf(row) {
-  const words = [`${bytes(row.own_bytes)} own`, row.shared_files && `${bytes(row.shared_bytes)} shared`,
+  const words = [row.parent && `from ${row.parent}`, `${bytes(row.own_bytes)} own`, row.shared_files && `${bytes(row.shared_bytes)} shared`,
     row.forked_at_snapshot !== null && `of snapshot ${row.forked_at_snapshot}`, row.expires_at && `expires ${clock(row.expires_at)}`];
   const line = [el("a", { href: path("catalog", row.name) }, row.name), " ", el("span", { class: "faint" }, words.filter(Boolean).join(", "))];
   if (!row.forks) return el("li", {}, line);
   const below = el("div");
-  const open = async (event) => { if (event.target.open && !below.children.length) below.append(await branch(row.name)); };
+  const open = (event) => {
+    if (event.target.open && !below.querySelector("ul")) attempt(below, async () => below.replaceChildren(await branch(row.name)));
+  };
   return el("li", {}, el("details", { ontoggle: open }, el("summary", {}, line, " ", el("b", {}, `${number(row.forks)} fork(s)`)), below));
 }
 
-function reclaimed(rows) {
+function reclaimed({ rows, next }) {
   const [freed, kept] = [rows.find((row) => row.pinned_by === null), rows.filter((row) => row.pinned_by !== null)];
   return [
     el("p", {}, `Dropping this catalog would free ${number(freed?.files)} file(s), ${bytes(freed?.bytes)}, once its snapshots have expired.`),
@@ -161,6 +175,7 @@ function reclaimed(rows) {
       ["files", (row) => number(row.files), "number"],
       ["bytes", (row) => bytes(row.bytes), "number"],
     ], kept, "") : null,
+    next === null ? null : el("p", { class: "faint" }, "and by more: `lakefork forks NAME --reclaim` lists them all"),
   ];
 }
 
@@ -179,7 +194,7 @@ export async function oneTable([catalogName, namespace, name], query) {
     el("div", { class: "cards" },
       card("rows in files", number(found.rows)),
       card("files", number(found.files)), card("in files", bytes(found.bytes)), card("older files", number(found.retained_files)),
-      card("may be superseded", found.superseded_share === null ? "–" : `${Math.round(100 * found.superseded_share)} %`),
+      card(`superseded${found.superseded_files < found.files ? `, of the first ${number(found.superseded_files)} files` : ""}`, atMost(found.superseded_share)),
       card("rows waiting", number(found.hot)), card("oldest waiting", since(found.oldest_at) || "none")),
     el("p", { class: "faint" }, `A ${found.definition.tags.kind ?? "SHARED"} table, flushed at ${policy(found)}; its key begins with ${found.key.name}.`),
     section(batchesTitle(found, snapshot, user, here), overlaps(found.batches, found.key), batchesTable(found.batches, here)),
@@ -256,7 +271,7 @@ async function older(name, fixed, show) {
   const load = async (before) => {
     const page = await get(name, { ...fixed, before });
     rows.push(...page.rows);
-    const more = page.next === null ? null : el("button", { type: "button", onclick: () => load(page.next) }, "Older");
+    const more = page.next === null ? null : el("button", { type: "button", onclick: () => attempt(place, () => load(page.next)) }, "Older");
     place.replaceChildren(show(rows), more ? el("div", { class: "pages" }, more) : "");
   };
   await load(null);
@@ -330,16 +345,20 @@ export async function gc() {
   ];
 }
 
+const known = (value, format) => (value === null ? "" : format(value));
+
 function plansTable(rows) {
   return table([
     ["plan", (row) => el("code", {}, row.plan_id)],
+    ["of", (row) => row.job],
     ["made (UTC)", (row) => clock(row.created_at), "time"],
     ["carried out (UTC)", (row) => clock(row.done_at) || (row.begun_at ? "begun" : "not yet"), "time"],
-    ["catalogs", (row) => number(row.catalogs), "number"],
-    ["snapshots", (row) => number(row.snapshots), "number"],
-    ["files given up", (row) => number(row.files), "number"],
-    ["of them freed", (row) => number(row.freed_files), "number"],
-    ["bytes freed", (row) => bytes(row.freed_bytes), "number"],
+    ["catalogs", (row) => known(row.catalogs, number), "number"],
+    ["snapshots", (row) => known(row.snapshots, number), "number"],
+    ["files", (row) => known(row.files, number), "number"],
+    ["bytes", (row) => known(row.bytes, bytes), "number"],
+    ["of them freed", (row) => known(row.freed_files, number), "number"],
+    ["bytes freed", (row) => known(row.freed_bytes, bytes), "number"],
   ], rows, "No plan yet: retention_gc makes one every night.");
 }
 

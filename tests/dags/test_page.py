@@ -1,0 +1,54 @@
+"""The page's app by itself: what it answers to those who are not logged in."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lakefork.embedded.airflow import _connection_json
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")  # what Airflow does with Starlette
+Get = Callable[..., httpx.Response]
+HOSTILE = "/web/%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E"
+
+
+@pytest.fixture(scope="module")
+def get() -> Get:
+    sys.path.append(str(Path(__file__).parents[2] / "plugins"))
+    from lakefork_page.app import app
+
+    async def ask(path: str, headers: dict[str, str]) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://page") as client:
+            return await client.get(path, headers=headers)
+
+    return lambda path, **headers: asyncio.run(ask(path, headers))
+
+
+@pytest.mark.parametrize("path", ["/", HOSTILE, "/web/app.js", "/api/me", "/metrics", "/nothing"])
+def test_no_answer_can_run_a_script_from_elsewhere(get: Get, path: str) -> None:
+    for accept in ("text/html", "application/json"):
+        answer = get(path, Accept=accept)
+        assert answer.status_code in (401, 404)
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_scraper_has_a_token(get: Get, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakefork_page.database import _pool
+
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
+    monkeypatch.setenv("LAKEFORK_METRICS__TOKEN", "let-me-in")
+    right = get("/metrics", Authorization="Bearer let-me-in")
+    _pool().close()
+    _pool.cache_clear()
+    assert right.status_code == 200 and "lakefork_catalogs 0" in right.text
+    assert get("/metrics").status_code == 401
+
+
+def test_the_way_to_the_login_holds_nothing_but_an_address(get: Get) -> None:
+    answer = get(HOSTILE, Accept="text/html")
+    assert answer.status_code == 401 and "<img" not in answer.text
+    assert 'login?next=/web/%22%3E%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E"' in answer.text
