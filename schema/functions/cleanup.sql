@@ -22,7 +22,7 @@ LANGUAGE sql STABLE AS $$
     FROM public.ducklake_files_scheduled_for_deletion s
     LEFT JOIN lakefork.scheduled_file e ON e.catalog_id = s.catalog_id AND e.data_file_id = s.data_file_id
     WHERE s.schedule_start <= p_scheduled_until
-      AND (p_catalog IS NULL OR coalesce(lakefork.newest_name(s.catalog_id), e.last_catalog) = p_catalog)   -- it may have been renamed meanwhile
+      AND (p_catalog IS NULL OR coalesce(lakefork.last_name(s.catalog_id), e.last_catalog) = p_catalog)   -- it may have been renamed meanwhile
 $$;
 
 -- What a run of cleanup would look at, as one word: the same files give the same.

@@ -130,7 +130,7 @@ LANGUAGE sql AS $$
     )
     INSERT INTO lakefork.scheduled_file (catalog_id, data_file_id, file_size_bytes, last_catalog, last_table_id, last_snapshot, reason, plan_id)
     SELECT g.catalog_id, g.file_id, g.file_size_bytes,
-           lakefork.newest_name(g.catalog_id), g.table_id, g.end_snapshot,
+           lakefork.last_name(g.catalog_id), g.table_id, g.end_snapshot,
            'its last snapshot expired', p_plan_id
     FROM gone g
 $$;

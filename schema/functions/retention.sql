@@ -6,14 +6,8 @@
 CREATE FUNCTION lakefork.gc_lease() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'retention_gc' $$;
 CREATE FUNCTION lakefork.gc_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717817::bigint';
 
--- A catalog's name, or the last one that it had; NULL once it is forgotten.
-CREATE FUNCTION lakefork.newest_name(p_catalog_id bigint) RETURNS varchar
-LANGUAGE sql STABLE AS $$
-    SELECT c.catalog_name FROM public.ducklake_catalog c WHERE c.catalog_id = p_catalog_id ORDER BY c.begin_snapshot DESC LIMIT 1
-$$;
-
--- The same of a table, with its namespace.
-CREATE FUNCTION lakefork.newest_table_name(p_catalog_id bigint, p_table_id bigint) RETURNS varchar
+-- A table's name with its namespace, or the last one that it had.
+CREATE FUNCTION lakefork.last_table_name(p_catalog_id bigint, p_table_id bigint) RETURNS varchar
 LANGUAGE sql STABLE AS $$
     SELECT s.schema_name || '.' || t.table_name
     FROM public.ducklake_table t JOIN public.ducklake_schema s ON s.catalog_id = t.catalog_id AND s.schema_id = t.schema_id

@@ -321,7 +321,7 @@ WHERE starts_with(c.catalog_name, %(prefix)s) AND f.created_at <= now() - %(olde
 ORDER BY f.created_at, c.catalog_id;
 
 -- gc_items: what a plan takes from each catalog
-SELECT i.catalog_id, lakefork.newest_name(i.catalog_id) AS catalog_name, lakefork.newest_name(f.parent_id) AS parent_name,
+SELECT i.catalog_id, lakefork.last_name(i.catalog_id) AS catalog_name, lakefork.last_name(f.parent_id) AS parent_name,
        i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
 FROM lakefork.gc_item i LEFT JOIN lakefork.fork f USING (catalog_id)
 WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
@@ -330,14 +330,14 @@ WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
 SELECT catalog_id, table_id, floor, is_whole FROM lakefork.gc_item WHERE plan_id = %(plan_id)s ORDER BY catalog_id, table_id;
 
 -- gc_drops: the forks past their time that a plan drops
-SELECT d.catalog_id, lakefork.newest_name(d.catalog_id) AS catalog_name, d.expires_at
+SELECT d.catalog_id, lakefork.last_name(d.catalog_id) AS catalog_name, d.expires_at
 FROM lakefork.gc_drop d WHERE d.plan_id = %(plan_id)s ORDER BY d.expires_at, d.catalog_id;
 
 -- gc_plan: a plan of retention_gc
 SELECT plan_id, created_at, params, begun_at FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'retention_gc';
 
 -- gc_tables: the tables from which a plan takes most
-SELECT d.catalog_id, coalesce(lakefork.newest_table_name(d.catalog_id, d.table_id), 'table ' || d.table_id) AS table_name, d.files, d.bytes
+SELECT d.catalog_id, coalesce(lakefork.last_table_name(d.catalog_id, d.table_id), 'table ' || d.table_id) AS table_name, d.files, d.bytes
 FROM (SELECT d.catalog_id, d.table_id, count(*) AS files, sum(d.file_size_bytes)::bigint AS bytes
       FROM lakefork.doomed_files(%(plan_id)s, NULL) d GROUP BY 1, 2 ORDER BY 4 DESC NULLS LAST, 1, 2 LIMIT %(limit)s) d
 ORDER BY d.bytes DESC NULLS LAST, d.catalog_id, d.table_id;
@@ -354,9 +354,9 @@ RETURNING t.snapshot_id;
 SELECT deletion_id, path, file_id IS NULL AS is_orphan FROM lakefork.deletion WHERE removed_at IS NULL ORDER BY deletion_id LIMIT %(limit)s;
 
 -- count_to_clean: scheduled files by the catalog and table that had them last
-SELECT c.catalog_name, lakefork.newest_name(k.parent_id) AS parent_name,
-       coalesce(lakefork.newest_table_name(c.catalog_id, c.table_id), 'table ' || c.table_id, 'files') AS table_name, c.reason, c.files, c.bytes
-FROM (SELECT coalesce(lakefork.newest_name(f.catalog_id), f.last_catalog, '?') AS catalog_name, f.catalog_id, f.table_id, f.reason, f.files, f.bytes
+SELECT c.catalog_name, lakefork.last_name(k.parent_id) AS parent_name,
+       coalesce(lakefork.last_table_name(c.catalog_id, c.table_id), 'table ' || c.table_id, 'files') AS table_name, c.reason, c.files, c.bytes
+FROM (SELECT coalesce(lakefork.last_name(f.catalog_id), f.last_catalog, '?') AS catalog_name, f.catalog_id, f.table_id, f.reason, f.files, f.bytes
       FROM (SELECT catalog_id, max(last_catalog) AS last_catalog, last_table_id AS table_id, reason, count(*) AS files,
                    coalesce(sum(file_size_bytes), 0)::bigint AS bytes
             FROM lakefork.files_to_clean(%(catalog)s, %(scheduled_until)s) GROUP BY catalog_id, last_table_id, reason) f) c
