@@ -71,7 +71,8 @@ def explain(_: Request, error: LakeforkError) -> Response:
 def explain_database(_: Request, error: psycopg.Error) -> Response:
     """What Postgres cannot take was asked wrongly; all else is for those who run it, and their log has it."""
     if isinstance(error, psycopg.DataError):
-        return JSONResponse({"detail": str(error).splitlines()[0]}, status_code=422)
+        detail = {"loc": ["query"], "msg": str(error).splitlines()[0], "type": "value_error"}  # as FastAPI refuses
+        return JSONResponse({"detail": [detail]}, status_code=422)
     logging.getLogger(__name__).error("the page cannot read the catalog: %s", error)
     return JSONResponse({"detail": "Postgres did not answer this; the API server's log says why"}, status_code=503)
 

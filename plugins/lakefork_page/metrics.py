@@ -26,6 +26,6 @@ async def may_scrape(
     requires_access_view(AccessView.WEBSITE)(request, await get_user(request, None, bearer))
 
 
-@router.get("/metrics", dependencies=[Depends(may_scrape)])
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(may_scrape)])
 def metrics(connection: Reading) -> PlainTextResponse:
     return PlainTextResponse(read_metrics(connection, load_settings().flush), media_type=CONTENT_TYPE)

@@ -16,7 +16,8 @@ export async function startRun(job, conf) {
 async function answer(response) {
   if (response.ok) return response.json();
   const said = await response.json().catch(() => ({}));
-  const reason = typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail ?? response.statusText);
+  const details = Array.isArray(said.detail) ? said.detail.map((one) => one.msg ?? JSON.stringify(one)) : [said.detail ?? response.statusText];
+  const reason = details.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join("; ");
   throw new Problem(response.status === 401 ? "Your session has ended: log in to Airflow again." : reason);
 }
 
