@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from lakefork.embedded.airflow import _connection_json
+from lakefork.settings import load_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")  # what Airflow does with Starlette
 Get = Callable[..., httpx.Response]
@@ -41,7 +42,9 @@ def test_a_scraper_has_a_token(get: Get, dsn: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
     monkeypatch.setenv("LAKEFORK_METRICS__TOKEN", "let-me-in")
+    load_settings.cache_clear()
     right = get("/metrics", Authorization="Bearer let-me-in")
+    load_settings.cache_clear()
     _pool().close()
     _pool.cache_clear()
     assert right.status_code == 200 and "lakefork_catalogs 0" in right.text

@@ -238,7 +238,7 @@ def can_be_probed(predicate: Predicate) -> bool:
 
 
 MOST_PROBES = 8
-_PROBED_TYPES = ("int16", "int32", "int64", "varchar", "date", "timestamp", "blob")
+_PROBED_TYPES = ("int16", "int32", "int64", "varchar", "date", "timestamp")
 
 
 def _limited(found: duckdb.DuckDBPyConnection, max_rows: int, max_bytes: int, setting: str) -> pa.Table:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -160,16 +159,6 @@ def make_durable(path: str) -> None:
 @cache
 def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
-
-
-def remove_files(paths: Sequence[str], options: StorageOptions) -> None:
-    """Missing ones are fine."""
-    for path in paths:
-        filesystem, inner = open_path(path, options)
-        try:
-            filesystem.delete_file(inner)
-        except FileNotFoundError:
-            continue
 
 
 def move_file(path: str, target: str, options: StorageOptions) -> None:
