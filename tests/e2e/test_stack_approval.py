@@ -25,7 +25,7 @@ def test_retention_waits_for_somebody_to_agree(stack: Stack) -> None:
         found = httpx.get(asked, headers=headers, trust_env=False)
         return found.json() if found.is_success else None
 
-    detail = wait_until(question, "asked", 180)
+    detail = wait_until(question, "asked", 240)
     assert detail["subject"] == "Carry out this plan of retention_gc?"
     assert "demo: keeps snapshots from" in detail["body"]
     with connect(stack.dsn) as connection:
