@@ -3,7 +3,8 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 LAKEFORK := $(VENV)/bin/lakefork
-UV := $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python
+# Compiled at once: where Python is told to keep no bytecode, as in many containers, each job would do it again.
+UV := $(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(VENV)/bin/python
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev check-tools run up down test lint format pictures bench clean
 

@@ -56,8 +56,8 @@ class JobSettings(Section):
 class FlushSettings(Section):
     default_rows: int = Field(100_000, ge=1)
     default_interval_seconds: int = Field(3_600, ge=1)
-    slice_rows: int = Field(1_000_000, ge=1)
-    slice_mb: int = Field(512, ge=1)
+    slice_rows: int = Field(2_000_000, ge=1)
+    slice_mb: int = Field(1024, ge=1)
     file_mb: int = Field(256, ge=1)
     bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
 

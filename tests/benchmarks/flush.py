@@ -112,21 +112,21 @@ class Bench:
             [LAKEFORK, "run", "flush", "--params", '{"force": true}'],
             env={**os.environ, "LAKEFORK_DSN": self.dsn, **environment}, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        up, first_task, last = started, started, ""
+        up, first_task, done, last = started, started, started, ""
         assert process.stdout is not None
         for line in process.stdout:
             if " is up after " in line:
                 up = time.perf_counter()
             if " to flush: " in line:
                 first_task = time.perf_counter()
-            last = line
+            done, last = time.perf_counter(), line
         if process.wait() != 0:
             raise RuntimeError(last)
         result = json.loads(last)
         return {
             "start": up - started,
             "first_task": first_task - started,
-            "work": time.perf_counter() - up,
+            "work": done - up,
             "memory": result["peak_memory_mb"],
         }
 

@@ -14,13 +14,13 @@ from flush_lake import Filled, FlushLake
 from lakefork.errors import JobFailedError
 from lakefork.settings import FlushSettings
 from lakefork.spark import flush
-from lakefork.spark.flush import _attempt as real_attempt
+from lakefork.spark.flush_task import run_task as real_run_task
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def with_bad_metrics(environment: Any, tables: Any, task: Any) -> Any:
-    report = real_attempt(environment, tables, task)
+    report = real_run_task(environment, tables, task)
     for file in report.files:
         if file.user_id == "bob":
             file.metrics["nulls in id"] = 3
@@ -32,7 +32,7 @@ def test_a_failed_audit_blocks_its_table_only(filled: Filled, monkeypatch: pytes
     flush_lake = filled.flush_lake
     expected = filled.rows()
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "_attempt", with_bad_metrics)
+        patched.setattr(flush, "run_task", with_bad_metrics)
         with pytest.raises(JobFailedError) as caught:
             flush_lake.flush(run_id="bad")
     assert not caught.value.retryable
@@ -70,7 +70,7 @@ def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
 
 
 def losing_a_version(environment: Any, tables: Any, task: Any) -> Any:
-    report = real_attempt(environment, tables, task)
+    report = real_run_task(environment, tables, task)
     for place in report.read:
         report.read[place] -= 1
     return report
@@ -79,7 +79,7 @@ def losing_a_version(environment: Any, tables: Any, task: Any) -> Any:
 def test_versions_that_wait_and_were_not_read_are_noticed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise they would count as published, and be trimmed."""
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "_attempt", losing_a_version)
+        patched.setattr(flush, "run_task", losing_a_version)
         with pytest.raises(JobFailedError, match=r"all versions that wait were read .* row\(s\) are not so"):
             filled.flush_lake.flush()
     assert filled.flush_lake.paths("app.mine") == filled.flush_lake.paths("app.ours") == []
@@ -94,14 +94,14 @@ def losing_a_row(environment: Any, tables: Any, task: Any) -> Any:
     real = batch_files._parts
     batch_files._parts = lambda rows, size: real(rows.slice(0, rows.num_rows - 1), size)
     try:
-        return real_attempt(environment, tables, task)
+        return real_run_task(environment, tables, task)
     finally:
         batch_files._parts = real
 
 
 def test_rows_that_were_read_and_not_written_are_noticed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "_attempt", losing_a_row)
+        patched.setattr(flush, "run_task", losing_a_row)
         with pytest.raises(JobFailedError, match=r"the rows that were kept are in the files, each once: 2 row\(s\)"):
             filled.flush_lake.flush(table="mine")
     assert filled.flush_lake.paths("app.mine") == []
@@ -115,7 +115,7 @@ def test_a_failed_audit_waits_before_it_is_tried_again_and_keeps_the_newest_file
     quarantine = Path(flush_lake.lake.catalog.data_path) / "app" / "mine" / ".quarantine"
     hurried = flush_lake.settings.model_copy(update={"flush": FlushSettings(default_rows=1)})
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "_attempt", with_bad_metrics)
+        patched.setattr(flush, "run_task", with_bad_metrics)
         with pytest.raises(
             JobFailedError, match=r"again not before .* UTC, or at once by FLUSH TABLE app\.mine; its 2"
         ):

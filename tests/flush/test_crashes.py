@@ -18,7 +18,7 @@ from lakefork.catalog.connection import connect
 from lakefork.errors import DatabaseError, SnapshotLostError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.quality.audit import FlushAudit
-from lakefork.spark import flush, flush_publish, manifests, staging, trim
+from lakefork.spark import flush, flush_publish, manifest_task, staging, trim
 
 
 class Crash(BaseException):
@@ -63,8 +63,8 @@ STEPS = {
     "after the first commit": after(flush_publish, "publish"),
     "after the second commit": after(flush_publish, "publish", 2),
     "before the manifests": before(flush, "bring_manifests_up"),
-    "after one manifest": after(manifests, "replace_file"),
-    "before manifests are cached": before(manifests, "_build", 2),
+    "after one manifest": after(manifest_task, "replace_file"),
+    "before manifests are cached": before(manifest_task, "_build", 2),
     "after the manifests": after(flush, "bring_manifests_up"),
 }
 

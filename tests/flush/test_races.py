@@ -16,7 +16,7 @@ from lakefork.catalog.connection import connect
 from lakefork.catalog.jobs import Leases
 from lakefork.errors import StorageError
 from lakefork.spark import flush
-from lakefork.spark.flush import _attempt as real_attempt
+from lakefork.spark.flush_task import run_task as real_run_task
 
 # Functions of this module travel to Spark's workers, which cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -107,7 +107,7 @@ def failing_first(environment: Any, tables: Any, task: Any) -> Any:
     """The first attempt of each task writes everything and then dies."""
     from pyspark import TaskContext
 
-    report = real_attempt(environment, tables, task)
+    report = real_run_task(environment, tables, task)
     context = TaskContext.get()
     if context is not None and context.attemptNumber() == 0:
         raise RuntimeError("this attempt does not count")
@@ -116,7 +116,7 @@ def failing_first(environment: Any, tables: Any, task: Any) -> Any:
 
 def test_a_task_that_spark_tries_again_leaves_one_file_not_two(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = filled.rows()
-    monkeypatch.setattr(flush, "_attempt", failing_first)
+    monkeypatch.setattr(flush, "run_task", failing_first)
     result = filled.flush_lake.flush()
     assert (result["rows_in"], result["files_written"]) == (26, 3)
     assert any("of task attempts that did not count were removed" in line for line in filled.flush_lake.lines)
@@ -137,7 +137,7 @@ def full_at_rename(environment: Any, tables: Any, task: Any) -> Any:
     real = lakefork.storage.os.rename
     lakefork.storage.os.rename = fail  # type: ignore[assignment]
     try:
-        return real_attempt(environment, tables, task)
+        return real_run_task(environment, tables, task)
     finally:
         lakefork.storage.os.rename = real
 
@@ -154,7 +154,7 @@ def full_at_write(environment: Any, tables: Any, task: Any) -> Any:
 
     lakefork.storage.open = open_full  # type: ignore[attr-defined]
     try:
-        return real_attempt(environment, tables, task)
+        return real_run_task(environment, tables, task)
     finally:
         del lakefork.storage.open  # type: ignore[attr-defined]
 
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
 ) -> None:
     expected = filled.rows()
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "_attempt", full_disk)
+        patched.setattr(flush, "run_task", full_disk)
         with pytest.raises(
             StorageError, match=r"batch-0\.parquet cannot be written: .*No space left on device"
         ) as caught:

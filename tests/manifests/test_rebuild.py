@@ -16,7 +16,7 @@ from lakefork.cold.manifest import FILE_NAME
 from lakefork.errors import JobFailedError, NotFoundError, StorageError
 from lakefork.maintenance.manifests import Owner, TableDirectories, plan_tasks
 from lakefork.spark import manifest_rebuild
-from lakefork.spark import manifests as writer
+from lakefork.spark import manifest_task as writer
 from manifests.conftest import ManifestLake
 
 CLEAN = {"tables": 2, "directories": 3, "files": 5, "findings": 0, "manifests_written": 0}

@@ -14,13 +14,13 @@ from pyspark import SparkContext
 from flush_lake import FlushLake
 from lakefork.errors import NotFoundError
 from lakefork.settings import FlushSettings, Settings
-from lakefork.spark import dedup, flush, flush_publish, manifests
+from lakefork.spark import dedup, flush, flush_publish, manifest_task
 from lakefork.sql.engine import Engine
 from sql_model import SqlMachine, run_machine
 
 CRASHES: list[tuple[Any, str] | None] = [
     None, (flush, "plan_flush"), (flush, "publish_all"), (flush_publish, "publish"), (flush, "bring_manifests_up"),
-    (manifests, "replace_file"),
+    (manifest_task, "replace_file"),
 ]  # fmt: skip
 
 

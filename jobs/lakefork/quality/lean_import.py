@@ -30,7 +30,17 @@ class _LazyFinder:
 
 def start_import() -> None:
     """In a thread; import_lean waits for it."""
-    threading.Thread(target=import_lean, name="import of Great Expectations", daemon=True).start()
+    threading.Thread(target=_import_beside, name="import of Great Expectations", daemon=True).start()
+
+
+def _import_beside() -> None:
+    """The main thread starts Spark by very many short calls, and would wait at each for as long as is usual."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(usual / 50)
+    try:
+        import_lean()
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def import_lean() -> None:

@@ -24,7 +24,7 @@ from lakefork.params import FlushParams
 from lakefork.spark.batch_files import Destination
 from lakefork.spark.flush_plan import MB, Work, plan_flush
 from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publish_all
-from lakefork.spark.flush_task import TableToFlush, TaskEnvironment, TaskReport, run_task
+from lakefork.spark.flush_task import TaskEnvironment, TaskReport, run_task
 from lakefork.spark.job import JobContext
 from lakefork.spark.staging import discard_leftovers
 from lakefork.spark.tasks import attempt, good
@@ -151,28 +151,16 @@ def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
     done = [spark.accumulator(0) for _ in range(4)]
 
     def flush(task: FlushTask) -> TaskReport | LakeforkError:
-        report = _attempt(environment, tables.value, task)
+        # Only what other modules have: workers need not import this one with all that the driver needs.
+        report = attempt(lambda: run_task(environment, tables.value, task))
         if isinstance(report, TaskReport):
-            for counter, amount in zip(done, _amounts(task, report), strict=True):
+            for counter, amount in zip(done, report.amounts, strict=True):
                 counter.add(amount)
         return report
 
     with _live_line(context, work, done):
         reports: list[TaskReport | LakeforkError] = spark.parallelize(work.tasks, len(work.tasks)).map(flush).collect()
     return [good(report) for report in reports]
-
-
-def _attempt(
-    environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask
-) -> TaskReport | LakeforkError:
-    return attempt(lambda: run_task(environment, tables, task))
-
-
-def _amounts(task: FlushTask, report: TaskReport) -> tuple[int, int, int, int]:
-    """Users done, versions read, rows and files written."""
-    users = {(one.table, user) for one in task.slices for user in one.users or ()}
-    rows = sum(file.facts.record_count for file in report.files)
-    return len(users), sum(report.read.values()), rows, len(report.files)
 
 
 @contextlib.contextmanager

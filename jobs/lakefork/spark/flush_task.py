@@ -56,10 +56,17 @@ class StagedFile:
 class TaskReport:
     """files; by table: versions read, rows kept of them, and what went wrong, which does not keep other tables."""
 
+    users: int
     files: list[StagedFile]
     read: dict[int, int]
     kept: dict[int, int]
     failed: dict[int, str]
+
+    @property
+    def amounts(self) -> tuple[int, int, int, int]:
+        """Users done, versions read, rows and files written."""
+        rows = sum(file.facts.record_count for file in self.files)
+        return self.users, sum(self.read.values()), rows, len(self.files)
 
 
 def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask) -> TaskReport:
@@ -83,7 +90,8 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
                     failed[place] = str(error)
     finally:
         reader.close()
-    return TaskReport(files, read, kept, failed)
+    users = {(one.table, user) for one in task.slices for user in one.users or ()}
+    return TaskReport(len(users), files, read, kept, failed)
 
 
 def _read_all(

@@ -1,0 +1,80 @@
+"""What tasks, or the driver where there are few, do about manifests: build them from the catalog, and write them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
+from lakefork.queries import load
+from lakefork.storage import StorageOptions, replace_file
+
+PUTS_AT_ONCE = 8  # a storage that answers slowly is not waited for one by one; a local one would only be disturbed
+
+
+@dataclass(frozen=True)
+class PendingManifests:
+    """Some directories of one table; users are '' for a shared one."""
+
+    catalog_id: int
+    table_id: int
+    users: tuple[str, ...]
+    directories: tuple[str, ...]
+    run_ids: tuple[str, ...]  # who published what they lack
+    per_user: bool
+
+
+def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> str | None:
+    """Replaces each file atomically; a crash leaves the rest pending. Returns what went wrong, if the storage did."""
+    try:
+        _write(dsn, storage, pending)
+    except OSError as error:
+        return f"a manifest below {pending.directories[0]} cannot be written: {str(error).splitlines()[0]}"
+    return None
+
+
+def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None:
+    sql = load("lakefork.catalog")
+    owner = {"catalog_id": pending.catalog_id, "table_id": pending.table_id}
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+        found = connection.execute(
+            sql["manifest_batches"], {**owner, "users": list(pending.users), "per_user": pending.per_user}
+        )
+        manifests = dict(_build(pending, found))
+        _replace(list(manifests.values()), storage)
+        directory_of = dict(zip(pending.users, pending.directories, strict=True))
+        run_of = dict(zip(pending.users, pending.run_ids, strict=True))
+        connection.execute(
+            sql["cache_manifests"],
+            {
+                **owner, "users": list(manifests), "directories": [directory_of[user] for user in manifests],
+                "run_ids": [run_of[user] for user in manifests],
+                "contents": [one.content for one in manifests.values()],
+                "etags": [one.etag for one in manifests.values()],
+            },
+        )  # fmt: skip
+
+
+def _replace(manifests: Sequence[Manifest], storage: StorageOptions) -> None:
+    def replace(one: Manifest) -> None:
+        replace_file(one.path, one.content.encode(), storage)
+
+    remote = [one for one in manifests if one.path.startswith("s3://")]
+    with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
+        list(pool.map(replace, remote))
+    for one in manifests:
+        if not one.path.startswith("s3://"):
+            replace(one)
+
+
+def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:
+    """One per user, also where the catalog has no batch (any more)."""
+    rows = {row["user_id"]: row for row in found}
+    for user, directory in zip(pending.users, pending.directories, strict=True):
+        row = rows.get(user, {"snapshot_id": 0, "batches": []})
+        owner = user if pending.per_user else None
+        recorded = RecordedDirectory(directory, pending.table_id, owner, row["snapshot_id"], row["batches"])
+        yield user, build_manifest(recorded)
