@@ -30,17 +30,18 @@ def write_pending(context: JobContext, tables: Sequence[Table]) -> tuple[int, li
     count = sum(len(one.users) for one in pending)
     if not count:
         return 0, []
+    if count >= MANIFESTS_FOR_SPARK:
+        # Postgres takes tables that were just filled for empty ones, and would look through them for each row.
+        context.connection.execute(
+            "ANALYZE lakefork.manifest_pending, ducklake_data_file, ducklake_file_partition_value, "
+            "ducklake_file_column_stats"
+        )
     note_clean(context.connection, sorted({(one.catalog_id, one.table_id) for one in pending}))
     started = time.monotonic()
     dsn, storage = context.dsn, context.storage
     if count < MANIFESTS_FOR_SPARK:
         problems = [write_manifests(dsn, storage, one) for one in pending]
     else:
-        # Postgres takes tables that were just filled for empty ones, and would look through them for each row.
-        context.connection.execute(
-            "ANALYZE lakefork.manifest_pending, ducklake_data_file, ducklake_file_partition_value, "
-            "ducklake_file_column_stats"
-        )
         problems = _write_on_spark(dsn, storage, pending)
     written = count - sum(len(one.users) for one, problem in zip(pending, problems, strict=True) if problem)
     context.progress(f"{written:,} manifest(s) written in {time.monotonic() - started:.1f} s")
