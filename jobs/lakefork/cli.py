@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +13,7 @@ from lakefork.errors import DatabaseError, LakeforkError
 
 def main() -> NoReturn:
     arguments = _parser().parse_args()
+    logging.getLogger("lakefork").addHandler(logging.NullHandler())  # who types a command is told by its answer
     try:
         code = arguments.run(arguments)
     except LakeforkError as error:

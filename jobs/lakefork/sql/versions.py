@@ -15,6 +15,7 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, is_increasing, read_versions
 from lakefork.hot.tables import HotTable, hot_column
 from lakefork.maintenance.pruning import Batch, ScanPlan, batches_to_read, plan_scan
+from lakefork.maintenance.ranges import KeyRange, touching
 from lakefork.predicates import Predicate, postgres_text, quoted
 from lakefork.sql.duck import Duck, can_be_probed
 from lakefork.sql.hot_cache import HotCache
@@ -234,8 +235,8 @@ def resolve_latest_version(
         filters = [condition(one, quoted_name(one.column)) for one in wanted.filters if one.column in known]
         with_batches = bool(plan.grouped or plan.graves)
         newest = _newest_only(definition, wanted) if with_batches or not in_order else []
-        # After a flush a version may be in a batch and still hot: one of them is enough.
-        once = f" QUALIFY row_number() OVER (PARTITION BY {SEQ}) = 1" if with_batches and definition.key else ""
+        repeat = with_batches and definition.key and _may_repeat(hot, plan.grouped + plan.graves)
+        once = f" QUALIFY row_number() OVER (PARTITION BY {SEQ}) = 1" if repeat else ""
         selects.append(f"SELECT * FROM versions WHERE {' AND '.join(['true', *newest, *conditions, *filters])}{once}")
     within = () if plan.graves or not in_order else in_order
     touched = {batch.path for batch in batches_to_read(plan.clean, within)} if parts else set[str]()
@@ -304,6 +305,17 @@ def _conditions(wanted: Wanted) -> list[str]:
     return conditions
 
 
+def _may_repeat(hot: Hot, batches: Sequence[Batch]) -> bool:
+    """Whether a version may be there twice, of which one is enough: in a batch and still hot, or published again after
+    a restore. Then the _seq of two parts must overlap, as those of flushes one after the other do not.
+    """
+    ranges = [KeyRange(*(bound.as_py() for bound in pc.min_max(rows[SEQ]).values())) for _, rows in hot.values()]
+    for batch in batches:
+        low, high, *_ = batch.bounds.get(SYSTEM_COLUMN_IDS[SEQ], (None, None))
+        ranges.append(KeyRange(low and int(low), high and int(high)))
+    return any(len(together) > 1 for together in touching(ranges, lambda one: one))
+
+
 def _newest_only(definition: TableDefinition, wanted: Wanted) -> list[str]:
     """Right because no two versions share a _seq, and faster than a window."""
     owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
@@ -329,7 +341,7 @@ def _run_for_reader(
 
 def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:
     named = {predicate.column.column_id for predicate in (*wanted.predicates, *wanted.filters)}
-    named |= {SYSTEM_COLUMN_IDS[DELETED]} | {column.column_id for column in definition.key[:1]}
+    named |= {SYSTEM_COLUMN_IDS[SEQ], SYSTEM_COLUMN_IDS[DELETED]} | {column.column_id for column in definition.key[:1]}
     user = postgres_text(wanted.user_id)
     at = "NULL" if wanted.snapshot is None else str(wanted.snapshot)
     ids = "{" + ",".join(str(one) for one in sorted(named)) + "}"
