@@ -153,8 +153,9 @@ BEGIN
     END;
 END $$;
 
+-- By index: where statistics are older than the last forks, Postgres takes all rows for the parent's, and would read those of all catalogs.
 CREATE FUNCTION lakefork.copy_with_hot_tables(p_parent_id bigint, p_as_of bigint, p_new_ids bigint[], p_hot_tables text[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     waiting text[];
     base bigint;
@@ -175,6 +176,32 @@ BEGIN
         EXECUTE $sql$ SELECT pg_logical_emit_message(false, 'lakefork', '', true) $sql$;
     END IF;
 END $$;
+
+-- Copies take turns: many at once would leave commits of others no time, and be no sooner done. Who waited for half a second, because somebody forks very
+-- much, goes on beside the others. The turn ends with the copy, long before the transaction.
+CREATE FUNCTION lakefork.copy_in_turn(p_parent bigint, p_as_of bigint, p_new_ids bigint[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    usual text := current_setting('lock_timeout');
+    is_my_turn boolean := true;
+    base bigint;
+BEGIN
+    BEGIN
+        PERFORM set_config('lock_timeout', '500ms', true);
+        PERFORM pg_advisory_lock(lakefork.copy_lock());
+    EXCEPTION WHEN lock_not_available THEN
+        is_my_turn := false;
+    END;
+    PERFORM set_config('lock_timeout', usual, true);
+    base := lakefork.copy_catalog(p_parent, p_as_of, p_new_ids);
+    PERFORM pg_advisory_unlock(lakefork.copy_lock()) WHERE is_my_turn;
+    RETURN base;
+EXCEPTION WHEN query_canceled OR OTHERS THEN   -- the lock is the session's, so that it can end before the transaction
+    PERFORM pg_advisory_unlock(lakefork.copy_lock()) WHERE is_my_turn;
+    RAISE;
+END $$;
+
+CREATE FUNCTION lakefork.copy_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717819::bigint';
 
 -- Makes forks of one catalog, in one transaction, each with a snapshot of its own.
 --   p_data_paths     where their files go, one each (NULL: beside those of the parent)
@@ -204,7 +231,7 @@ BEGIN
     PERFORM lakefork.note_last_publish(m.catalog_id, m.table_id)   -- whoever published may have died before
     FROM (SELECT DISTINCT m.catalog_id, m.table_id FROM lakefork.manifest_pending m WHERE m.catalog_id = parent ORDER BY m.table_id) m;
     new_ids := lakefork.reserve_catalog_ids(cardinality(p_names));
-    base := lakefork.copy_catalog(parent, p_as_of, new_ids);
+    base := lakefork.copy_in_turn(parent, p_as_of, new_ids);
     PERFORM lakefork.require_retained(parent, p_as_of, true);   -- what was given up before it was copied is missing in the copy
     PERFORM lakefork.flush_wal();
 
