@@ -257,7 +257,7 @@ BEGIN
         INSERT INTO public.ducklake_metadata (key, value, scope, scope_id) SELECT 'data_path', f.path, 'catalog', f.id FROM forks f
     ), lineage AS (
         INSERT INTO lakefork.fork (catalog_id, parent_id, parent_snapshot, created_at, expires_at, run_id)
-        SELECT f.id, parent, base, clock_timestamp(), clock_timestamp() + p_expires_after, p_run_id FROM forks f
+        SELECT f.id, parent, base, c.now, c.now + p_expires_after, p_run_id FROM forks f CROSS JOIN (SELECT clock_timestamp() AS now) c
     )
     SELECT f.name::varchar, f.id, f.snapshot FROM forks f;
 END $$;
