@@ -61,12 +61,8 @@ def file_changes(table: Table, path: str, *, rows: int = 10, size: int = 1000, l
     changes.add(
         "ducklake_data_file", data_file_id=file_id, table_id=table.table_id, path=path, path_is_relative=True,
         record_count=rows, file_size_bytes=size, footer_size=100,
+        statistics=[(column_id, rows, 0, str(low), str(high), None) for column_id in range(1, 6)],
     )  # fmt: skip
-    for column_id in range(1, 6):
-        changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
-            value_count=rows, null_count=0, min_value=str(low), max_value=str(high),
-        )  # fmt: skip
     return changes
 
 

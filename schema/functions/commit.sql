@@ -102,16 +102,16 @@ BEGIN
     LEFT JOIN lakefork.entity e ON e.entity = k;
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION 'a commit cannot change %', unknown USING ERRCODE = 'LFV01';
-    ELSIF p_ended ? 'ducklake_file_column_stats' OR (p_new ? 'ducklake_file_column_stats' AND NOT p_new ? 'ducklake_data_file') THEN
+    ELSIF 'ducklake_file_column_stats' = ANY (entities) THEN
         RAISE EXCEPTION 'file statistics come and go with their file' USING ERRCODE = 'LFV01';
     END IF;
-    RETURN array_remove(coalesce(entities, '{}'), 'ducklake_file_column_stats');
+    RETURN coalesce(entities, '{}');
 END $$;
 
 -- Whether a change of these is a change of definitions, and so makes a new schema version.
 CREATE FUNCTION lakefork.redefines(p_entities text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT NOT p_entities <@ '{ducklake_data_file,ducklake_delete_file,ducklake_file_column_stats,ducklake_file_partition_value,ducklake_column_mapping,ducklake_name_mapping,ducklake_inlined_data_tables}'::text[]
+    SELECT NOT p_entities <@ '{ducklake_data_file,ducklake_delete_file,ducklake_file_partition_value,ducklake_column_mapping,ducklake_name_mapping,ducklake_inlined_data_tables}'::text[]
 $$;
 
 -- The tables whose definition a commit changes.
@@ -125,7 +125,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The commit. p_changes, all parts optional:
---   new       {"ducklake_table": [{row}, …], …}   rows to add; new objects have the ids -1, -2, … (per counter)
+--   new       {"ducklake_table": [{row}, …], …}   rows to add; new objects have the ids -1, -2, … (per counter);
+--                                                 files have their statistics with them (see add_file)
 --   end       {"ducklake_table": [{key}, …], …}   rows to end; they must be as they were at the base snapshot
 --   requires  see check_requirements
 --   catalog_ids, file_ids                         how many new ids of each counter the rows use
@@ -142,7 +143,7 @@ DECLARE
     new_file_ids bigint := coalesce((p_changes ->> 'file_ids')::bigint, 0);
     -- Nearly all commits add files and nothing else.
     only_files boolean := ended = '{}' AND added ? 'ducklake_data_file'
-                          AND added - '{ducklake_data_file,ducklake_file_column_stats}'::text[] = '{}';
+                          AND added - 'ducklake_data_file'::text = '{}';
     entities text[] := CASE WHEN only_files THEN '{ducklake_data_file}' ELSE lakefork.entities_of(added, ended) END;
     redefines boolean := NOT only_files AND lakefork.redefines(entities);
     newest public.ducklake_snapshot;
@@ -187,11 +188,10 @@ BEGIN
             PERFORM lakefork.end_files(p_catalog_id, p_base_snapshot, snapshot_id, ended -> entity);
         END IF;
         IF new_file_ids = 1 AND jsonb_array_length(added -> entity) = 1 THEN
-            words := lakefork.add_file(p_catalog_id, snapshot_id, first_catalog_id, first_file_id, added -> entity -> 0,
-                                       added -> 'ducklake_file_column_stats');
+            words := lakefork.add_file(p_catalog_id, snapshot_id, first_catalog_id, first_file_id, added -> entity -> 0);
         ELSIF added ? entity THEN
             words := lakefork.add_files(p_catalog_id, snapshot_id, first_catalog_id, first_file_id, new_file_ids,
-                                        added -> entity, added -> 'ducklake_file_column_stats');
+                                        added -> entity);
         END IF;
     END LOOP;
     IF ended <> '{}' THEN

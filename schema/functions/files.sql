@@ -26,10 +26,10 @@ BEGIN
     PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
 END $$;
 
--- One file and its statistics, as add_files does for many. Most commits add one, and the plain statements take less time,
+-- One file and its statistics ([[column_id, value_count, null_count, min, max, contains_nan], …]), as add_files does for many. Most commits add one, and the plain statements take less time,
 -- while all other commits wait.
 CREATE FUNCTION lakefork.add_file(
-    p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file jsonb, p_stats jsonb
+    p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file jsonb
 ) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,7 +37,6 @@ DECLARE
     records bigint := (p_file ->> 'record_count')::bigint;
     bytes bigint := (p_file ->> 'file_size_bytes')::bigint;
     new_row_id bigint;
-    done bigint;
 BEGIN
     UPDATE public.ducklake_table_stats s
     SET record_count = s.record_count + records, next_row_id = s.next_row_id + records, file_size_bytes = s.file_size_bytes + bytes
@@ -54,21 +53,10 @@ BEGIN
             (p_file ->> 'footer_size')::bigint, new_row_id - records,
             lakefork.resolve_id((p_file ->> 'partition_id')::bigint, p_first_catalog_id), p_file ->> 'encryption_key',
             p_file ->> 'partial_file_info', (p_file ->> 'mapping_id')::bigint);
-    IF p_stats IS NOT NULL THEN
-        INSERT INTO public.ducklake_file_column_stats
-            (catalog_id, data_file_id, table_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan,
-             extra_stats)
-        SELECT p_catalog_id, p_first_file_id, file_table_id, r.column_id, r.column_size_bytes, r.value_count, r.null_count, r.min_value,
-               r.max_value, r.contains_nan, r.extra_stats
-        FROM jsonb_to_recordset(p_stats) AS r
-            (data_file_id bigint, column_id bigint, column_size_bytes bigint, value_count bigint, null_count bigint, min_value text,
-             max_value text, contains_nan boolean, extra_stats text)
-        WHERE r.data_file_id = -1;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        IF done <> jsonb_array_length(p_stats) THEN
-            PERFORM lakefork.refuse_rows('ducklake_file_column_stats', done, p_stats);
-        END IF;
-    END IF;
+    INSERT INTO public.ducklake_file_column_stats
+        (catalog_id, data_file_id, table_id, column_id, value_count, null_count, min_value, max_value, contains_nan)
+    SELECT p_catalog_id, p_first_file_id, file_table_id, (c ->> 0)::bigint, (c ->> 1)::bigint, (c ->> 2)::bigint, c ->> 3, c ->> 4, (c ->> 5)::boolean
+    FROM jsonb_array_elements(p_file -> 'statistics') c;
     RETURN 'inserted_into_table:' || file_table_id;
 END $$;
 
@@ -76,12 +64,11 @@ END $$;
 -- Adds files with their statistics, gives out their row ids, and adds them to their tables' totals, which exist for live tables
 -- only. Returns the words for it. One statement, because every commit waits while another does this.
 CREATE FUNCTION lakefork.add_files(
-    p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file_ids bigint, p_files jsonb, p_stats jsonb
+    p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file_ids bigint, p_files jsonb
 ) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     added_files bigint;
-    added_stats bigint;
     words text;
 BEGIN
     WITH incoming AS MATERIALIZED (
@@ -90,9 +77,9 @@ BEGIN
         FROM ROWS FROM (jsonb_to_recordset(p_files) AS (
             data_file_id bigint, table_id bigint, path text, path_is_relative boolean, file_format text,
             record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
-            partial_file_info text, mapping_id bigint)) WITH ORDINALITY AS r
+            partial_file_info text, mapping_id bigint, statistics jsonb)) WITH ORDINALITY AS r
             (data_file_id, table_id, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
-             partition_id, encryption_key, partial_file_info, mapping_id, position)
+             partition_id, encryption_key, partial_file_info, mapping_id, statistics, position)
     ), totals AS (
         UPDATE public.ducklake_table_stats s SET
             record_count = s.record_count + t.records, next_row_id = s.next_row_id + t.records, file_size_bytes = s.file_size_bytes + t.bytes
@@ -112,23 +99,16 @@ BEGIN
         RETURNING 1
     ), stats AS (
         INSERT INTO public.ducklake_file_column_stats
-            (catalog_id, data_file_id, table_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan,
-             extra_stats)
-        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, r.column_id, r.column_size_bytes, r.value_count,
-               r.null_count, r.min_value, r.max_value, r.contains_nan, r.extra_stats
-        FROM jsonb_to_recordset(p_stats) AS r
-            (data_file_id bigint, column_id bigint, column_size_bytes bigint, value_count bigint, null_count bigint, min_value text,
-             max_value text, contains_nan boolean, extra_stats text)
-        JOIN incoming i ON i.data_file_id = r.data_file_id
-        RETURNING 1
+            (catalog_id, data_file_id, table_id, column_id, value_count, null_count, min_value, max_value, contains_nan)
+        SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, (c ->> 0)::bigint, (c ->> 1)::bigint, (c ->> 2)::bigint,
+               c ->> 3, c ->> 4, (c ->> 5)::boolean
+        FROM incoming i CROSS JOIN LATERAL jsonb_array_elements(i.statistics) c
     )
-    SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM stats),
+    SELECT (SELECT count(*) FROM files),
            (SELECT string_agg('inserted_into_table:' || table_id, ',' ORDER BY table_id) FROM totals)
-    INTO added_files, added_stats, words;
+    INTO added_files, words;
     IF added_files <> jsonb_array_length(p_files) THEN
         PERFORM lakefork.refuse_rows('ducklake_data_file', added_files, p_files);
-    ELSIF added_stats <> coalesce(jsonb_array_length(p_stats), 0) THEN
-        PERFORM lakefork.refuse_rows('ducklake_file_column_stats', added_stats, p_stats);
     END IF;
     RETURN words;
 END $$;

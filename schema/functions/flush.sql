@@ -218,7 +218,7 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO lakefork.watermark AS w (catalog_id, table_id, hot_snapshot, user_id, seen, cluster_id, published_at, trimmed)
-    SELECT p_catalog_id, p_table_id, h, u, p_seen::text, lakefork.cluster_id(), clock_timestamp(), false
+    SELECT p_catalog_id, p_table_id, h, u, p_seen::text, (SELECT lakefork.cluster_id()), clock_timestamp(), false
     FROM unnest(p_users) u CROSS JOIN unnest(p_hot_snapshots) h
     ON CONFLICT (catalog_id, table_id, hot_snapshot, user_id) DO UPDATE SET
         seen = excluded.seen, cluster_id = excluded.cluster_id, published_at = excluded.published_at, trimmed = false;

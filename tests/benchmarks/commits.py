@@ -132,12 +132,8 @@ def _ours(dsn: str, target: tuple[int, int]) -> Step:
         changes.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=f"shared/batch-{state['number']}.parquet",
             path_is_relative=True, record_count=1000, file_size_bytes=40_000, footer_size=900,
+            statistics=[(column_id, 1000, 0, "1", "9", None) for column_id in range(1, len(COLUMNS) + 1)],
         )  # fmt: skip
-        for column_id in range(1, len(COLUMNS) + 1):
-            changes.add(
-                "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id,
-                value_count=1000, null_count=0, min_value="1", max_value="9",
-            )  # fmt: skip
         state["base"] = commit(connection, catalog_id, state["base"], changes).snapshot_id
         state["number"] += 1
 

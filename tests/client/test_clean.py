@@ -50,13 +50,11 @@ class Files:
         changes.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=f"f{len(self.ids)}_{file_id}",
             path_is_relative=True, record_count=1, file_size_bytes=1,
+            statistics=[
+                (column_id, 1, 0, *(None if bound in (None, "?") else str(bound) for bound in bounds), None)
+                for column_id, *bounds in ((1, *seq), (2, *deleted), (self.key, low, high))
+            ],
         )  # fmt: skip
-        for column_id, least, greatest in ((1, *seq), (2, *deleted), (self.key, low, high)):
-            changes.add(
-                "ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, value_count=1, null_count=0,
-                min_value=None if least in (None, "?") else str(least),
-                max_value=None if greatest in (None, "?") else str(greatest),
-            )  # fmt: skip
         if owner is not None:
             changes.add(
                 "ducklake_file_partition_value", data_file_id=file_id, table_id=table_id, partition_key_index=0,

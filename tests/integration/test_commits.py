@@ -71,11 +71,7 @@ def test_table_bounds_hold_all_files_or_are_unknown(
         file_id = changes.new_file_id()
         changes.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table.table_id, path=f"f{low}{high}{nulls}",
-            path_is_relative=True, record_count=10, file_size_bytes=1,
-        )  # fmt: skip
-        changes.add(
-            "ducklake_file_column_stats", data_file_id=file_id, column_id=1, value_count=10,
-            null_count=nulls, min_value=low, max_value=high,
+            path_is_relative=True, record_count=10, file_size_bytes=1, statistics=[(1, 10, nulls, low, high, None)],
         )  # fmt: skip
         commit(connection, table.catalog.catalog_id, newest_snapshot(connection), changes)
     assert rows_of(
@@ -295,8 +291,7 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
         (lambda c, t: c.add("ducklake_table", table_id=c.new_id(), schema_id=9999, table_name="x"), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=9999, record_count=1, file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=-5, table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),
-        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=77, column_id=1), NotFoundError),
-        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-2, column_id=1), NotFoundError),
+        (lambda c, t: c.add("ducklake_file_column_stats", data_file_id=-1, column_id=1), InvalidInputError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, path="x", file_size_bytes=1), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, path="x", record_count=1), NotFoundError),
         (lambda c, t: c.add("ducklake_data_file", data_file_id=c.new_file_id(), table_id=t.table_id, record_count=1, file_size_bytes=1), NotFoundError),

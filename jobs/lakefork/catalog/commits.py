@@ -23,7 +23,7 @@ class BatchFacts(Protocol):
     @property
     def record_count(self) -> int: ...
     @property
-    def columns(self) -> Mapping[int, Any]: ...
+    def columns(self) -> Mapping[int, tuple[Any, ...]]: ...
 
 
 class Changes:
@@ -55,14 +55,13 @@ class Changes:
         self.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=path, path_is_relative=True,
             record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
+            statistics=[(column_id, *column) for column_id, column in facts.columns.items()],
         )  # fmt: skip
         if user_id is not None:
             self.add(
                 "ducklake_file_partition_value", data_file_id=file_id, table_id=table_id, partition_key_index=0,
                 partition_value=user_id,
             )  # fmt: skip
-        for column_id, column in facts.columns.items():
-            self.add("ducklake_file_column_stats", data_file_id=file_id, column_id=column_id, **vars(column))
         return file_id
 
     def end(self, entity: str, **key: Any) -> None:

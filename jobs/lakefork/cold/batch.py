@@ -38,6 +38,15 @@ class BatchLayout:
         return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
 
     @functools.cached_property
+    def floating(self) -> list[str]:
+        """Columns that may have NaN."""
+        return [
+            field.name
+            for field in self.schema
+            if pa.types.is_floating(field.type) and field.name not in self.without_nan
+        ]
+
+    @functools.cached_property
     def flat_columns(self) -> list[tuple[int, int]]:
         return _flat_columns(self.schema)
 
@@ -120,11 +129,7 @@ def can_filter(kind: pa.DataType) -> bool:
 
 def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[str]:
     """Columns with NaN: footers' bounds leave it out, and a reader for whom it is the greatest value would skip it."""
-    return [
-        field.name
-        for field in layout.schema
-        if pa.types.is_floating(field.type) and field.name not in layout.without_nan and _has_nan(rows[field.name])
-    ]
+    return [name for name in layout.floating if _has_nan(rows[name])]
 
 
 def read_facts(filesystem: Any, path: str) -> BatchFacts:

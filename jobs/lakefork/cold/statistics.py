@@ -6,14 +6,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakefork.column_types import ColumnType
 
 
-@dataclass(frozen=True)
-class ColumnStatistics:
-    """min and max are None where they are not known, or where their text would not sort as they do.
+class ColumnStatistics(NamedTuple):
+    """In the order in which a commit takes them. min and max are None where they are not known, or where their text would not sort as they do.
 
     null_count is None where a footer does not say.
     """
@@ -40,9 +39,7 @@ class BatchFacts:
         if not null_counts:
             return self
         nan = {
-            column_id: replace(
-                self.columns[column_id], null_count=nulls, min_value=None, max_value=None, contains_nan=True
-            )
+            column_id: ColumnStatistics(self.columns[column_id].value_count, nulls, None, None, contains_nan=True)
             for column_id, nulls in null_counts.items()
         }
         return replace(self, columns={**self.columns, **nan})

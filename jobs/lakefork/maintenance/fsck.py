@@ -1,7 +1,7 @@
 """catalog_fsck without I/O: what is wrong with a file, given what the catalog says and what was seen of it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from lakefork.cold.statistics import BatchFacts
@@ -72,7 +72,7 @@ def check_facts(recorded: RecordedFile, facts: BatchFacts) -> Iterator[Finding]:
         ):  # bounds may be unknown to the catalog on purpose (NaN)
             yield recorded.finding(
                 f"statistics of column {column_id}: recorded are values={values} nulls={nulls} min={low} max={high}, "
-                f"the footer says {asdict(seen)}"
+                f"the footer says {seen._asdict()}"
             )
 
 

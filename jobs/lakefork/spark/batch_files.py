@@ -50,6 +50,8 @@ def write_rows(
 ) -> Iterator[WrittenFile]:
     """Sorted rows, by owner first: one file per user, or more where there is much."""
     layout = batch_layout(definition, destination.false_positives)
+    if rows.nbytes <= destination.file_bytes:  # as most do: nobody's rows need a look
+        rows_per_file = rows_per_file or rows.num_rows
     owners = [
         (
             user,
@@ -107,6 +109,8 @@ def _fitting(rows: pa.Table, destination: Destination) -> int:
 def _parts(rows: pa.Table, rows_per_file: int) -> list[pa.Table]:
     """Of equal size."""
     files = max(1, round(rows.num_rows / max(rows_per_file, 1)))
+    if files == 1:
+        return [rows]
     size = -(-rows.num_rows // files)
     return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
 
