@@ -47,23 +47,24 @@ class BatchFacts:
 
 def bound_text(value: Any) -> str | None:
     """A bound as text; None when it has no text that keeps its order."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, int | Decimal | uuid.UUID | str):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex().upper()
-    if isinstance(value, datetime.datetime):
-        zone = "" if value.tzinfo is None else "+00"
-        moment = value if value.tzinfo is None else value.astimezone(datetime.UTC)
-        return moment.replace(tzinfo=None).isoformat(sep=" ") + zone
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    return None
+    text = _TEXTS.get(type(value))
+    return text(value) if text else None
+
+
+def _moment_text(value: datetime.datetime) -> str:
+    if value.tzinfo is None:
+        return value.isoformat(sep=" ")
+    return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
+
+
+_TEXTS: dict[type, Callable[[Any], str | None]] = {
+    bool: lambda value: "1" if value else "0",
+    float: lambda value: None if math.isnan(value) else repr(value),
+    bytes: lambda value: value.hex().upper(),
+    datetime.datetime: _moment_text,
+    **dict.fromkeys((datetime.date, datetime.time), lambda value: value.isoformat()),
+    **dict.fromkeys((int, str, Decimal, uuid.UUID), str),
+}
 
 
 def parse_bound(text: str | None, kind: ColumnType) -> Any:

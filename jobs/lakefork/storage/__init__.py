@@ -131,8 +131,12 @@ def _write_local(path: str, content: bytes | pa.Buffer, *, may_exist: bool) -> N
         except FileNotFoundError:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        with open(handle, "wb") as file:  # noqa: PTH123
-            file.write(content)
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
         if not may_exist and os.path.lexists(path):
             raise FileExistsError(f"{path} exists already")
         os.rename(temporary, path)  # noqa: PTH104
