@@ -26,7 +26,7 @@ BEGIN
     PERFORM lakefork.expect_ended('ducklake_data_file', done, p_ended, p_base);
 END $$;
 
--- One file and its statistics ([[column_id, value_count, null_count, min, max, contains_nan], …]), as add_files does for many. Most commits add one, and the plain statements take less time,
+-- One file and its statistics ([[column_id, value_count, null_count, min, max, contains_nan], …], also as text), as add_files does for many. Most commits add one, and the plain statements take less time,
 -- while all other commits wait.
 CREATE FUNCTION lakefork.add_file(
     p_catalog_id bigint, p_snapshot bigint, p_first_catalog_id bigint, p_first_file_id bigint, p_file jsonb
@@ -56,7 +56,7 @@ BEGIN
     INSERT INTO public.ducklake_file_column_stats
         (catalog_id, data_file_id, table_id, column_id, value_count, null_count, min_value, max_value, contains_nan)
     SELECT p_catalog_id, p_first_file_id, file_table_id, (c ->> 0)::bigint, (c ->> 1)::bigint, (c ->> 2)::bigint, c ->> 3, c ->> 4, (c ->> 5)::boolean
-    FROM jsonb_array_elements(p_file -> 'statistics') c;
+    FROM jsonb_array_elements((p_file ->> 'statistics')::jsonb) c;
     RETURN 'inserted_into_table:' || file_table_id;
 END $$;
 
@@ -77,7 +77,7 @@ BEGIN
         FROM ROWS FROM (jsonb_to_recordset(p_files) AS (
             data_file_id bigint, table_id bigint, path text, path_is_relative boolean, file_format text,
             record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
-            partial_file_info text, mapping_id bigint, statistics jsonb)) WITH ORDINALITY AS r
+            partial_file_info text, mapping_id bigint, statistics text)) WITH ORDINALITY AS r
             (data_file_id, table_id, path, path_is_relative, file_format, record_count, file_size_bytes, footer_size,
              partition_id, encryption_key, partial_file_info, mapping_id, statistics, position)
     ), totals AS (
@@ -102,7 +102,7 @@ BEGIN
             (catalog_id, data_file_id, table_id, column_id, value_count, null_count, min_value, max_value, contains_nan)
         SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, (c ->> 0)::bigint, (c ->> 1)::bigint, (c ->> 2)::bigint,
                c ->> 3, c ->> 4, (c ->> 5)::boolean
-        FROM incoming i CROSS JOIN LATERAL jsonb_array_elements(i.statistics) c
+        FROM incoming i CROSS JOIN LATERAL jsonb_array_elements(i.statistics::jsonb) c
     )
     SELECT (SELECT count(*) FROM files),
            (SELECT string_agg('inserted_into_table:' || table_id, ',' ORDER BY table_id) FROM totals)

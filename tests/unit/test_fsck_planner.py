@@ -6,7 +6,7 @@ from lakefork.cold.statistics import BatchFacts, ColumnStatistics
 from lakefork.maintenance.fsck import Finding, RecordedFile, by_catalog, check_facts, check_size, plan_ranges
 
 RECORDED = RecordedFile(7, "data", "/lake/f", 100, 10, 5, "main", 1, {"1": [5, 0, "1", "9"]})
-FACTS = BatchFacts(100, 10, 5, {1: ColumnStatistics(5, 0, "1", "9")})
+FACTS = BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 0, "1", "9")})
 
 
 def test_a_sound_file_gives_no_finding() -> None:
@@ -25,12 +25,12 @@ def test_missing_and_cut_files_are_found(size: int | None, problem: str) -> None
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
-        (BatchFacts(100, 10, 4, FACTS.columns), "it holds 4 rows, recorded are 5"),
-        (BatchFacts(100, 11, 5, FACTS.columns), "its footer has 11 bytes, recorded are 10"),
-        (BatchFacts(100, 10, 5, {}), "it lacks column 1"),
-        (BatchFacts(100, 10, 5, {1: ColumnStatistics(5, 1, "1", "9")}), "statistics of column 1"),
-        (BatchFacts(100, 10, 5, {1: ColumnStatistics(5, 0, "0", "9")}), "statistics of column 1"),
-        (BatchFacts(100, 10, 5, {1: ColumnStatistics(5, 0, "1", None)}), "statistics of column 1"),
+        (BatchFacts.of(100, 10, 4, FACTS.columns), "it holds 4 rows, recorded are 5"),
+        (BatchFacts.of(100, 11, 5, FACTS.columns), "its footer has 11 bytes, recorded are 10"),
+        (BatchFacts.of(100, 10, 5, {}), "it lacks column 1"),
+        (BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 1, "1", "9")}), "statistics of column 1"),
+        (BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 0, "0", "9")}), "statistics of column 1"),
+        (BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 0, "1", None)}), "statistics of column 1"),
     ],
 )
 def test_each_difference_of_the_footer_is_found(facts: BatchFacts, problem: str) -> None:

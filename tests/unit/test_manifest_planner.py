@@ -17,7 +17,7 @@ BATCH = {
     "path": "/d/batch-0.parquet", "data_file_id": 1, "size_bytes": 100, "row_count": 5,
     "columns": {"id": {"column_id": 4, "value_count": 5, "null_count": 0, "min": "1", "max": "9"}},
 }  # fmt: skip
-FACTS = BatchFacts(100, 10, 5, {4: ColumnStatistics(5, 0, "1", "9")})
+FACTS = BatchFacts.of(100, 10, 5, {4: ColumnStatistics(5, 0, "1", "9")})
 
 
 def table(*files: int) -> TableDirectories:
@@ -51,9 +51,9 @@ def test_a_table_is_in_one_round_only() -> None:
         ({}, FACTS, "missing file"),
         ({"batch-0.parquet": 99}, FACTS, "wrong file"),
         ({"batch-0.parquet": 100}, "it is not readable Parquet", "unreadable file"),
-        ({"batch-0.parquet": 100}, BatchFacts(100, 10, 4, FACTS.columns), "wrong file"),
-        ({"batch-0.parquet": 100}, BatchFacts(100, 10, 5, {4: ColumnStatistics(5, 0, "0", "9")}), "wrong file"),
-        ({"batch-0.parquet": 100}, BatchFacts(100, 10, 5, {}), "wrong file"),
+        ({"batch-0.parquet": 100}, BatchFacts.of(100, 10, 4, FACTS.columns), "wrong file"),
+        ({"batch-0.parquet": 100}, BatchFacts.of(100, 10, 5, {4: ColumnStatistics(5, 0, "0", "9")}), "wrong file"),
+        ({"batch-0.parquet": 100}, BatchFacts.of(100, 10, 5, {}), "wrong file"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_found_and_lasts(

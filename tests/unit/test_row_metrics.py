@@ -56,6 +56,6 @@ def test_a_null_where_there_must_be_none_is_counted_in_its_file() -> None:
 
 
 def test_rows_and_types_are_those_of_the_written_file() -> None:
-    table, facts = rows(("ada", 1, "a"), ("ada", 2, "b")), BatchFacts(100, 10, 2, {})
+    table, facts = rows(("ada", 1, "a"), ("ada", 2, "b")), BatchFacts.of(100, 10, 2, {})
     assert _file_metrics(table, facts) == {"rows_kept": 2, "rows_written": 2, "wrong_types": 0}
     assert _file_metrics(table, replace(facts, as_defined=False))["wrong_types"] == 1

@@ -1,7 +1,6 @@
 """Commits: what a commit relies on and what it changes, sent to Postgres in one round trip."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +22,7 @@ class BatchFacts(Protocol):
     @property
     def record_count(self) -> int: ...
     @property
-    def columns(self) -> Mapping[int, tuple[Any, ...]]: ...
+    def statistics(self) -> str: ...
 
 
 class Changes:
@@ -55,7 +54,7 @@ class Changes:
         self.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=path, path_is_relative=True,
             record_count=facts.record_count, file_size_bytes=facts.size_bytes, footer_size=facts.footer_size,
-            statistics=[(column_id, *column) for column_id, column in facts.columns.items()],
+            statistics=facts.statistics,
         )  # fmt: skip
         if user_id is not None:
             self.add(

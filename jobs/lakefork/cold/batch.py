@@ -103,9 +103,12 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     content, (metadata,) = stream.getvalue(), collected
     create_file(path, content, storage)
     footer_size = int.from_bytes(content[-8:-4], "little")
-    facts = BatchFacts(content.size, footer_size, metadata.num_rows, _columns(metadata, layout.flat_columns))
-    facts = facts.with_nan({_field_id(layout.schema.field(name)): rows[name].null_count for name in nan})
-    return replace(facts, as_defined=metadata.schema.equals(layout.parquet_schema))
+    columns = _columns(metadata, layout.flat_columns)
+    for name in nan:  # the footer has no statistics of them
+        column_id = _field_id(layout.schema.field(name))
+        columns[column_id] = ColumnStatistics(rows.num_rows, rows[name].null_count, None, None, contains_nan=True)
+    as_defined = metadata.schema.equals(layout.parquet_schema)
+    return BatchFacts.of(content.size, footer_size, metadata.num_rows, columns, as_defined=as_defined)
 
 
 def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def read_facts(filesystem: Any, path: str) -> BatchFacts:
     with filesystem.open_input_file(path) as file:
         parquet = pq.ParquetFile(file)
         metadata = parquet.metadata
-        return BatchFacts(
+        return BatchFacts.of(
             file.size(),
             metadata.serialized_size,
             metadata.num_rows,

@@ -1,10 +1,11 @@
 """Column statistics as the catalog records them: bounds as text, in the form that DuckLake uses."""
 
 import datetime
+import json
 import math
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -12,7 +13,9 @@ from lakefork.column_types import ColumnType
 
 
 class ColumnStatistics(NamedTuple):
-    """In the order in which a commit takes them. min and max are None where they are not known, or where their text would not sort as they do.
+    """In the order in which a commit takes them.
+
+    min and max are None where they are not known, or where their text would not sort as they do.
 
     null_count is None where a footer does not say.
     """
@@ -26,23 +29,25 @@ class ColumnStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What the catalog records of a batch. Columns are known by id, which renames do not change."""
+    """What the catalog records of a batch. statistics: as a commit takes them, in JSON, which travels lightly."""
 
     size_bytes: int
     footer_size: int
     record_count: int
-    columns: dict[int, ColumnStatistics]
+    statistics: str
     as_defined: bool = True  # the columns and their types are those that were to be written
 
-    def with_nan(self, null_counts: Mapping[int, int]) -> "BatchFacts":
-        """The same for columns with NaN, of which the footer has no statistics."""
-        if not null_counts:
-            return self
-        nan = {
-            column_id: ColumnStatistics(self.columns[column_id].value_count, nulls, None, None, contains_nan=True)
-            for column_id, nulls in null_counts.items()
-        }
-        return replace(self, columns={**self.columns, **nan})
+    @classmethod
+    def of(
+        cls, size: int, footer_size: int, rows: int, columns: Mapping[int, ColumnStatistics], *, as_defined: bool = True
+    ) -> "BatchFacts":
+        statistics = json.dumps([(column_id, *column) for column_id, column in columns.items()])
+        return cls(size, footer_size, rows, statistics, as_defined)
+
+    @property
+    def columns(self) -> dict[int, ColumnStatistics]:
+        """By id, which renames do not change."""
+        return {column_id: ColumnStatistics(*column) for column_id, *column in json.loads(self.statistics)}
 
 
 def bound_text(value: Any) -> str | None:
