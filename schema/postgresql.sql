@@ -651,11 +651,19 @@ CREATE TABLE lakefork.gc_item (
     lowest_floor  BIGINT NOT NULL,         -- of all items of the catalog
     highest_floor BIGINT NOT NULL,
     birth         BIGINT,
-    snapshots     BIGINT,
-    files         BIGINT,
-    bytes         BIGINT,
-    freed_files   BIGINT,                  -- those that no other catalog keeps
-    freed_bytes   BIGINT,
+    PRIMARY KEY (plan_id, catalog_id, table_id)
+);
+
+-- How much that is.
+CREATE TABLE lakefork.gc_count (
+    plan_id     VARCHAR NOT NULL,
+    catalog_id  BIGINT NOT NULL,
+    table_id    BIGINT NOT NULL,           -- 0: the catalog's snapshots
+    snapshots   BIGINT NOT NULL DEFAULT 0,
+    files       BIGINT NOT NULL DEFAULT 0,
+    bytes       BIGINT NOT NULL DEFAULT 0,
+    freed_files BIGINT NOT NULL DEFAULT 0,  -- those that no other catalog keeps
+    freed_bytes BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 

@@ -261,6 +261,8 @@ BEGIN
         ('lakefork.audit', 'r.occurred_at < $1', p_audits_for),
         ('lakefork.commit_key', 'r.committed_at < $1', p_keys_for),
         ('lakefork.gc_drop', 'EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id AND ' || is_over || ')', p_jobs_for),
+        ('lakefork.gc_count', 'EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id AND ' || is_over || ')
+                               OR NOT EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id)', p_jobs_for),
         ('lakefork.gc_item', 'EXISTS (SELECT FROM lakefork.plan p WHERE p.plan_id = r.plan_id AND ' || is_over || ')', p_jobs_for),
         ('lakefork.plan', replace(is_over, 'p.', 'r.') || ' AND NOT EXISTS (SELECT FROM lakefork.gc_item i WHERE i.plan_id = r.plan_id)
                                                           AND NOT EXISTS (SELECT FROM lakefork.gc_drop d WHERE d.plan_id = r.plan_id)', p_jobs_for)

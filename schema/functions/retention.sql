@@ -118,11 +118,9 @@ LANGUAGE sql STABLE AS $$
       AND NOT EXISTS (SELECT FROM lakefork.snapshot_tag g WHERE g.snapshot_id = c.snapshot_id)
 $$;
 
--- Keeps a plan: what was decided (as JSON: catalog_id, table_id, floor, is_whole), with what it would take, and which forks it drops. Returns its items.
-CREATE FUNCTION lakefork.save_gc_plan(p_plan_id text, p_run_id text, p_params jsonb, p_items jsonb, p_dropped bigint[] DEFAULT '{}')
-RETURNS SETOF lakefork.gc_item
-LANGUAGE plpgsql AS $$
-BEGIN
+-- Keeps a plan: what was decided (as JSON: catalog_id, table_id, floor, is_whole), and which forks it drops. What it takes is counted next.
+CREATE FUNCTION lakefork.save_gc_plan(p_plan_id text, p_run_id text, p_params jsonb, p_items jsonb, p_dropped bigint[]) RETURNS void
+LANGUAGE sql AS $$
     INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES (p_plan_id, 'retention_gc', p_run_id, clock_timestamp(), p_params);
     INSERT INTO lakefork.gc_item (plan_id, catalog_id, table_id, floor, is_whole, lowest_floor, highest_floor, birth)
     SELECT p_plan_id, r.catalog_id, r.table_id, r.floor, r.is_whole, min(r.floor) OVER c, max(r.floor) OVER c, lakefork.catalog_birth(r.catalog_id)
@@ -130,40 +128,66 @@ BEGIN
     WINDOW c AS (PARTITION BY r.catalog_id);
     INSERT INTO lakefork.gc_drop (plan_id, catalog_id, expires_at)
     SELECT p_plan_id, f.catalog_id, f.expires_at FROM lakefork.fork f WHERE f.catalog_id = ANY (p_dropped);
-    PERFORM lakefork.count_gc_plan(p_plan_id);
-    UPDATE lakefork.plan p SET digest = lakefork.gc_digest(p_plan_id) WHERE p.plan_id = p_plan_id;
-    RETURN QUERY SELECT * FROM lakefork.gc_item i WHERE i.plan_id = p_plan_id ORDER BY i.catalog_id, i.table_id;
-END $$;
-
--- Fills in what the items take. A file is freed if no catalog keeps it, and counts once: for the first of the catalogs that give it up.
-CREATE FUNCTION lakefork.count_gc_plan(p_plan_id text) RETURNS void
-LANGUAGE sql AS $$
-    WITH judged AS (   -- without a join of the files with themselves: the planner expects few, and they may be a million
-        SELECT d.catalog_id, d.file_size_bytes,
-               row_number() OVER same = 1 AND count(*) OVER (PARTITION BY d.data_file_id)
-               = (SELECT count(*) FROM public.ducklake_data_file o WHERE o.data_file_id = d.data_file_id) AS is_free
-        FROM lakefork.doomed_files(p_plan_id, NULL) d
-        WINDOW same AS (PARTITION BY d.data_file_id ORDER BY d.catalog_id)
-    ), files AS MATERIALIZED (
-        SELECT j.catalog_id, count(*) AS files, sum(j.file_size_bytes) AS bytes, count(*) FILTER (WHERE j.is_free) AS freed_files,
-               coalesce(sum(j.file_size_bytes) FILTER (WHERE j.is_free), 0) AS freed_bytes
-        FROM judged j GROUP BY j.catalog_id
-    ), snapshots AS MATERIALIZED (
-        SELECT s.catalog_id, count(*) AS snapshots FROM lakefork.doomed_snapshots(p_plan_id, NULL) s GROUP BY s.catalog_id
-    )
-    UPDATE lakefork.gc_item i
-    SET snapshots = coalesce(s.snapshots, 0), files = coalesce(f.files, 0), bytes = coalesce(f.bytes, 0),
-        freed_files = coalesce(f.freed_files, 0), freed_bytes = coalesce(f.freed_bytes, 0)
-    FROM lakefork.gc_item j LEFT JOIN files f USING (catalog_id) LEFT JOIN snapshots s USING (catalog_id)
-    WHERE i.plan_id = p_plan_id AND i.table_id = 0 AND j.plan_id = i.plan_id AND j.catalog_id = i.catalog_id AND j.table_id = 0
 $$;
 
--- What a plan was made of. If it is another one when the plan is carried out, somebody tagged, forked, dropped or cleaned up
+-- Counts up to p_limit of the files and snapshots that a plan takes, from after a file of a catalog on, and says where it stopped; NULL: at the
+-- end. A file is freed if no catalog keeps it, and counts once: for the first of the catalogs that give it up.
+--   p_count_id   whose count it is: the plan's own, or another one to compare with
+CREATE FUNCTION lakefork.count_gc_plan(p_plan_id text, p_count_id text, p_catalog_id bigint, p_file_id bigint, p_limit bigint,
+                                       OUT last_catalog_id bigint, OUT last_file_id bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    rest bigint := p_limit;
+    files bigint;
+    snapshots bigint;
+BEGIN
+    FOR last_catalog_id IN SELECT i.catalog_id FROM lakefork.gc_item i
+                           WHERE i.plan_id = p_plan_id AND i.table_id = 0 AND i.catalog_id >= p_catalog_id ORDER BY i.catalog_id LOOP
+        WITH page AS MATERIALIZED (
+            SELECT d.* FROM lakefork.doomed_files(p_plan_id, ARRAY[last_catalog_id]) d
+            WHERE last_catalog_id > p_catalog_id OR d.data_file_id > p_file_id ORDER BY d.data_file_id LIMIT rest
+        ), judged AS (
+            SELECT p.table_id, p.file_size_bytes,
+                   CASE WHEN NOT EXISTS (SELECT FROM public.ducklake_data_file o WHERE o.data_file_id = p.data_file_id AND o.catalog_id <> p.catalog_id) THEN true
+                        WHEN EXISTS (SELECT FROM public.ducklake_data_file o WHERE o.data_file_id = p.data_file_id AND o.catalog_id < p.catalog_id) THEN false
+                        ELSE (SELECT count(*) FROM public.ducklake_data_file o WHERE o.data_file_id = p.data_file_id)
+                             = (SELECT count(*) FROM lakefork.doomed_files(p_plan_id, NULL) d WHERE d.data_file_id = p.data_file_id) END AS is_free
+            FROM page p
+        ), counted AS (
+            INSERT INTO lakefork.gc_count AS c (plan_id, catalog_id, table_id, files, bytes, freed_files, freed_bytes)
+            SELECT p_count_id, last_catalog_id, j.table_id, count(*), coalesce(sum(j.file_size_bytes), 0), count(*) FILTER (WHERE j.is_free),
+                   coalesce(sum(j.file_size_bytes) FILTER (WHERE j.is_free), 0)
+            FROM judged j GROUP BY j.table_id
+            ON CONFLICT (plan_id, catalog_id, table_id) DO UPDATE SET
+                files = c.files + excluded.files, bytes = c.bytes + excluded.bytes,
+                freed_files = c.freed_files + excluded.freed_files, freed_bytes = c.freed_bytes + excluded.freed_bytes
+        )
+        SELECT count(*), max(p.data_file_id) INTO files, last_file_id FROM page p;
+        IF files = rest THEN   -- there may be more
+            RETURN;
+        END IF;
+        INSERT INTO lakefork.gc_count (plan_id, catalog_id, table_id, snapshots)
+        SELECT p_count_id, last_catalog_id, 0, count(*) FROM lakefork.doomed_snapshots(p_plan_id, ARRAY[last_catalog_id])
+        RETURNING gc_count.snapshots INTO snapshots;
+        rest := rest - files - snapshots;
+        IF rest <= 0 THEN
+            last_catalog_id := last_catalog_id + 1;
+            last_file_id := -1;
+            RETURN;
+        END IF;
+    END LOOP;
+    last_catalog_id := NULL;
+END $$;
+
+-- What a plan was made of, by one count. If it is another one when the plan is carried out, somebody tagged, forked, dropped or cleaned up
 -- meanwhile, or wants a fork for longer.
-CREATE FUNCTION lakefork.gc_digest(p_plan_id text) RETURNS text
+CREATE FUNCTION lakefork.gc_digest(p_plan_id text, p_count_id text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT md5(concat_ws('|',
         (SELECT string_agg(i::text, ';' ORDER BY i.catalog_id, i.table_id) FROM lakefork.gc_item i WHERE i.plan_id = p_plan_id),
+        (SELECT string_agg(concat_ws(' ', c.catalog_id, c.table_id, c.snapshots, c.files, c.bytes, c.freed_files, c.freed_bytes), ';'
+                           ORDER BY c.catalog_id, c.table_id)
+         FROM lakefork.gc_count c WHERE c.plan_id = p_count_id),
         (SELECT string_agg(format('%s %s', g.catalog_id, g.snapshot_id), ';' ORDER BY g.catalog_id, g.snapshot_id)
          FROM lakefork.snapshot_tag g JOIN lakefork.gc_item i ON i.plan_id = p_plan_id AND i.catalog_id = g.catalog_id AND i.table_id = 0),
         (SELECT string_agg(c.catalog_id || ' ' || coalesce(c.end_snapshot::text, ''), ';' ORDER BY c.catalog_id, c.begin_snapshot)
@@ -173,22 +197,20 @@ LANGUAGE sql STABLE AS $$
          WHERE d.plan_id = p_plan_id)))
 $$;
 
--- Stops unless the plan can be carried out: it is there, was not carried out, and would take what it took when it was made.
-CREATE FUNCTION lakefork.require_gc_plan(p_plan_id text) RETURNS void
+-- Stops unless the plan can be carried out: it is there and complete, and would take what it took when it was made, by a count of now.
+CREATE FUNCTION lakefork.begin_gc_plan(p_plan_id text, p_count_id text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     made lakefork.plan;
 BEGIN
     SELECT * INTO made FROM lakefork.plan p WHERE p.plan_id = p_plan_id AND p.job = 'retention_gc';
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no plan % of retention_gc', quote_literal(p_plan_id) USING ERRCODE = 'LFN01';
-    ELSIF made.begun_at IS NULL THEN
-        PERFORM lakefork.count_gc_plan(p_plan_id);
-        IF lakefork.gc_digest(p_plan_id) <> made.digest THEN
-            RAISE EXCEPTION 'what plan % was made of has changed since %: make a new one', quote_literal(p_plan_id), made.created_at USING ERRCODE = 'LFV01';
-        END IF;
-        UPDATE lakefork.plan p SET begun_at = clock_timestamp() WHERE p.plan_id = p_plan_id;
-    END IF;   -- one that was begun is gone on with
+    IF made.begun_at IS NOT NULL THEN
+        RETURN;   -- it is gone on with
+    ELSIF lakefork.gc_digest(p_plan_id, p_count_id) IS DISTINCT FROM made.digest THEN
+        RAISE EXCEPTION 'what plan % was made of has changed since %: make a new one', quote_literal(p_plan_id), made.created_at USING ERRCODE = 'LFV01';
+    END IF;
+    UPDATE lakefork.plan p SET begun_at = clock_timestamp() WHERE p.plan_id = p_plan_id;
+    DELETE FROM lakefork.gc_count c WHERE c.plan_id = p_count_id AND p_count_id <> p_plan_id;
 END $$;
 
 -- From now on nobody reads or forks what the plan takes. A floor says what is gone, and so it never goes down:

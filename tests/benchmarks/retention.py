@@ -81,32 +81,29 @@ def _expiry() -> list[Figure]:
     return [
         Figure(AREA, "1,000,000 snapshots of 1,000 catalogs: rows removed", result["rows_removed"] / seconds, "/s", at_least=50_000),
         Figure(AREA, "the same, in all", seconds, "s"),
-        Figure(AREA, "longest transaction that changes something", longest.seconds, "s", at_most=2),
-        Figure(AREA, "longest transaction of the job, the plan included", longest.of_all, "s"),
+        Figure(AREA, "longest transaction", longest.seconds, "s", at_most=2),
         Figure(AREA, "commits of others meanwhile / idle, p99", _p99(latencies) / _p99(idle), "×", at_most=3),
     ]  # fmt: skip
 
 
 class _Longest(threading.Thread):
-    """The age of the job's transaction, whatever it does, looked for many times a second; that of its plan apart."""
+    """The age of the job's transaction, whatever it does, looked for many times a second."""
 
     def __init__(self, dsn: str, pid: int) -> None:
         super().__init__()
         self._dsn, self._pid, self._stop_asked = dsn, pid, threading.Event()
-        self.seconds = self.of_all = 0.0
+        self.seconds = 0.0
 
     def run(self) -> None:
         with connect(self._dsn) as connection:
             while not self._stop_asked.wait(0.02):
                 row = connection.execute(
-                    "SELECT extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS s, "
-                    "a.query ~ 'retention_facts|_gc_plan|raise_floors|doomed_files' AS plans "
+                    "SELECT extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS s "
                     "FROM pg_stat_activity a WHERE a.pid = %s AND a.xact_start IS NOT NULL",
                     (self._pid,),
                 ).fetchone()
                 if row:
-                    self.of_all = max(self.of_all, row["s"])
-                    self.seconds = max(self.seconds, 0.0 if row["plans"] else row["s"])
+                    self.seconds = max(self.seconds, row["s"])
 
     def finish(self) -> None:
         self._stop_asked.set()

@@ -570,9 +570,13 @@ def test_a_run_that_loses_its_lease_between_batches_stops_there(
     assert filled.rows() == filled.in_files() == expected
 
 
-def test_a_file_that_many_catalogs_give_up_counts_once(filled: Filled) -> None:
-    """And as often as before if its table had other names."""
+@pytest.mark.parametrize("counted_at_once", [1, 3, 100_000])
+def test_a_file_that_many_catalogs_give_up_counts_once(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, counted_at_once: int
+) -> None:
+    """However many transactions it takes; and as often as before if its table had other names."""
     lake = filled.flush_lake
+    monkeypatch.setattr(retention, "COUNTED_AT_ONCE", counted_at_once)
     for number in range(3):
         fork(lake.lake, f"c{number}", as_of=newest(lake) - number)
     (owner,) = lake.sql("SELECT table_id FROM system.tables WHERE catalog_name = 'main' AND table_name = 'ours'")[0]
@@ -603,7 +607,10 @@ def test_a_file_that_many_catalogs_give_up_counts_once(filled: Filled) -> None:
     )[0]  # fmt: skip
     assert f"    app.ours: 4 file(s), {of_main:,} bytes" in plan["plan"]
     assert "c0 (fork of main): keeps snapshots from" in plan["plan"]
-    assert gc(lake, retain_snapshots=1)["files_scheduled"] == plan["files_scheduled"]
+    done = gc(lake, plan_id=plan["plan_id"])
+    assert done["files_scheduled"] == plan["files_scheduled"]
+    assert done["snapshots_expired"] == plan["snapshots_expired"] > 0
+    assert lake.sql("SELECT DISTINCT plan_id FROM lakefork.gc_count") == [(plan["plan_id"],)]
 
 
 def catalog_of(lake: FlushLake, name: str) -> Catalog:

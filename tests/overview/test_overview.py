@@ -223,8 +223,8 @@ def test_plans_pinned_snapshots_and_the_ledger(filled: SqlLake) -> None:
             "INSERT INTO lakefork.plan (plan_id, job, run_id, created_at, params) VALUES ('p', 'retention_gc', 'r', now(), '{}')"
         )
         connection.execute(
-            "INSERT INTO lakefork.gc_item (plan_id, catalog_id, table_id, floor, is_whole, lowest_floor, highest_floor, snapshots, files, bytes, "
-            "freed_files, freed_bytes) SELECT 'p', %s, t, 1, false, 1, 1, 2, 3, 400, 1, 100 FROM generate_series(0, 1) t",
+            "INSERT INTO lakefork.gc_count (plan_id, catalog_id, table_id, snapshots, files, bytes, freed_files, freed_bytes) "
+            "SELECT 'p', %s, t, 2, 3, 400, 1, 100 FROM generate_series(0, 1) t",
             (catalog_id,),
         )
         connection.execute(

@@ -321,9 +321,14 @@ WHERE starts_with(c.catalog_name, %(prefix)s) AND f.created_at <= now() - %(olde
 ORDER BY f.created_at, c.catalog_id;
 
 -- gc_items: what a plan takes from each catalog
-SELECT i.catalog_id, lakefork.last_name(i.catalog_id) AS catalog_name, lakefork.last_name(f.parent_id) AS parent_name,
-       i.floor, i.is_whole, i.snapshots, i.files, i.bytes, i.freed_files, i.freed_bytes
-FROM lakefork.gc_item i LEFT JOIN lakefork.fork f USING (catalog_id)
+SELECT i.catalog_id, lakefork.last_name(i.catalog_id) AS catalog_name, lakefork.last_name(f.parent_id) AS parent_name, i.floor, i.is_whole,
+       coalesce(n.snapshots, 0) AS snapshots, coalesce(n.files, 0) AS files, coalesce(n.bytes, 0) AS bytes,
+       coalesce(n.freed_files, 0) AS freed_files, coalesce(n.freed_bytes, 0) AS freed_bytes
+FROM lakefork.gc_item i
+LEFT JOIN (SELECT c.catalog_id, sum(c.snapshots)::bigint AS snapshots, sum(c.files)::bigint AS files, sum(c.bytes)::bigint AS bytes,
+                  sum(c.freed_files)::bigint AS freed_files, sum(c.freed_bytes)::bigint AS freed_bytes
+           FROM lakefork.gc_count c WHERE c.plan_id = %(plan_id)s GROUP BY c.catalog_id) n USING (catalog_id)
+LEFT JOIN lakefork.fork f USING (catalog_id)
 WHERE i.plan_id = %(plan_id)s AND i.table_id = 0 ORDER BY i.catalog_id;
 
 -- gc_floors: what a plan decided, of catalogs and tables
@@ -337,10 +342,13 @@ FROM lakefork.gc_drop d WHERE d.plan_id = %(plan_id)s ORDER BY d.expires_at, d.c
 SELECT plan_id, created_at, params, begun_at FROM lakefork.plan WHERE plan_id = %(plan_id)s AND job = 'retention_gc';
 
 -- gc_tables: the tables from which a plan takes most
-SELECT d.catalog_id, coalesce(lakefork.last_table_name(d.catalog_id, d.table_id), 'table ' || d.table_id) AS table_name, d.files, d.bytes
-FROM (SELECT d.catalog_id, d.table_id, count(*) AS files, sum(d.file_size_bytes)::bigint AS bytes
-      FROM lakefork.doomed_files(%(plan_id)s, NULL) d GROUP BY 1, 2 ORDER BY 4 DESC NULLS LAST, 1, 2 LIMIT %(limit)s) d
-ORDER BY d.bytes DESC NULLS LAST, d.catalog_id, d.table_id;
+SELECT c.catalog_id, coalesce(lakefork.last_table_name(c.catalog_id, c.table_id), 'table ' || c.table_id) AS table_name, c.files, c.bytes
+FROM (SELECT * FROM lakefork.gc_count c WHERE c.plan_id = %(plan_id)s AND c.table_id > 0
+      ORDER BY c.bytes DESC, c.catalog_id, c.table_id LIMIT %(limit)s) c
+ORDER BY c.bytes DESC, c.catalog_id, c.table_id;
+
+-- complete_plan: it was counted, and can be carried out as long as nothing changes
+UPDATE lakefork.plan SET digest = lakefork.gc_digest(plan_id, plan_id) WHERE plan_id = %(plan_id)s;
 
 -- unfinished_plans: plans of retention_gc that were begun and not carried out to their end
 SELECT plan_id FROM lakefork.plan WHERE job = 'retention_gc' AND begun_at IS NOT NULL AND done_at IS NULL ORDER BY created_at;

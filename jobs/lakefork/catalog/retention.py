@@ -14,6 +14,8 @@ from lakefork.queries import load
 
 _SQL = load(__package__)
 
+COUNTED_AT_ONCE = 100_000  # files and snapshots, in a transaction of well under two seconds
+
 
 def retention_facts(
     connection: Connection,
@@ -42,9 +44,23 @@ def save_plan(
     """dropped: the forks that it drops."""
     with domain_errors():
         connection.execute(
-            "SELECT count(*) FROM lakefork.save_gc_plan(%s, %s, %s, %s, %s)",
+            "SELECT lakefork.save_gc_plan(%s, %s, %s, %s, %s)",
             (plan_id, run_id, Jsonb(params), Jsonb(list(items)), list(dropped)),
         )
+        _count_plan(connection, plan_id, plan_id)
+        connection.execute(_SQL["complete_plan"], {"plan_id": plan_id})
+
+
+def _count_plan(connection: Connection, plan_id: str, count_id: str) -> None:
+    """What it takes, a transaction at a time."""
+    connection.execute("DELETE FROM lakefork.gc_count WHERE plan_id = %s", (count_id,))
+    place: tuple[int | None, int | None] = (-1, -1)
+    while place[0] is not None:
+        row = connection.execute(
+            "SELECT last_catalog_id, last_file_id FROM lakefork.count_gc_plan(%s, %s, %s, %s, %s)",
+            (plan_id, count_id, *place, COUNTED_AT_ONCE),
+        ).fetchone()
+        place = (row["last_catalog_id"], row["last_file_id"]) if row else (None, None)
 
 
 def find_plan(connection: Connection, plan_id: str) -> dict[str, Any]:
@@ -75,7 +91,7 @@ def plan_drops(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
 
 
 def plan_tables(connection: Connection, plan_id: str, limit: int) -> list[dict[str, Any]]:
-    """The tables from which it takes most; to be asked before it is carried out."""
+    """The tables from which it takes most."""
     return connection.execute(_SQL["gc_tables"], {"plan_id": plan_id, "limit": limit}).fetchall()
 
 
@@ -84,11 +100,20 @@ def unfinished_plans(connection: Connection) -> list[str]:
     return [row["plan_id"] for row in rows]
 
 
-def begin_plan(connection: Connection, plan_id: str, job_id: str) -> None:
-    """Stops if the plan is not true any more; afterwards nobody reads what it takes."""
-    with domain_errors(), connection.transaction():
-        connection.execute("SELECT lakefork.require_gc_plan(%s)", (plan_id,))
-        connection.execute("SELECT lakefork.raise_floors(%s, %s)", (plan_id, job_id))
+def begin_plan(connection: Connection, plan_id: str, job_id: str, *, count_again: bool = True) -> None:
+    """Stops if the plan is not true any more; afterwards nobody reads what it takes.
+
+    count_again: it is not of just now. Who forks something of it while it is counted keeps that.
+    """
+    plan = find_plan(connection, plan_id)
+    count_id = plan_id
+    with domain_errors():
+        if count_again and plan["begun_at"] is None:
+            count_id = f"{plan_id} again"
+            _count_plan(connection, plan_id, count_id)
+        with connection.transaction():
+            connection.execute("SELECT lakefork.begin_gc_plan(%s, %s)", (plan_id, count_id))
+            connection.execute("SELECT lakefork.raise_floors(%s, %s)", (plan_id, job_id))
 
 
 def finish_plan(connection: Connection, plan_id: str) -> None:

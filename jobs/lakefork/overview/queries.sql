@@ -219,7 +219,7 @@ LEFT JOIN reports r USING (plan_id)
 CROSS JOIN LATERAL (
     SELECT nullif(count(DISTINCT g.catalog_id), 0) AS catalogs, sum(g.snapshots)::bigint AS snapshots, sum(g.files)::bigint AS files,
            sum(g.bytes)::bigint AS bytes, sum(g.freed_files)::bigint AS freed_files, sum(g.freed_bytes)::bigint AS freed_bytes
-    FROM lakefork.gc_item g WHERE g.plan_id = p.plan_id) i
+    FROM lakefork.gc_count g WHERE g.plan_id = p.plan_id) i
 ORDER BY p.created_at DESC;
 
 -- cleanup_totals: files that wait to be removed, and what was removed so far

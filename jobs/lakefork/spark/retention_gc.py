@@ -65,7 +65,7 @@ def run_retention_gc(context: JobContext, params: RetentionGcParams) -> dict[str
         context.progress(line)
     if params.dry_run:
         return {"plan_id": plan_id, **_planned(items), "forks_dropped": len(drops), "plan": "\n".join(lines)}
-    _carry_out(context, plan_id, removed)
+    _carry_out(context, plan_id, removed, count_again=params.plan_id is not None)
     return {
         "plan_id": plan_id, "catalogs": removed.catalogs, "snapshots_expired": removed.snapshots,
         "files_released": removed.files, "rows_removed": removed.rows, "hot_rows_removed": removed.hot_rows,
@@ -155,9 +155,9 @@ def _planned(items: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {"catalogs": len(items), **totals}
 
 
-def _carry_out(context: JobContext, plan_id: str, removed: Removed) -> None:
+def _carry_out(context: JobContext, plan_id: str, removed: Removed, *, count_again: bool = False) -> None:
     context.check_leases()
-    begin_plan(context.connection, plan_id, context.run.job_id)
+    begin_plan(context.connection, plan_id, context.run.job_id, count_again=count_again)
     items = plan_items(context.connection, plan_id)
     work = _Work(context, plan_id, removed)
     work.drop_forks()
