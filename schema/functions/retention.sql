@@ -29,14 +29,21 @@ LANGUAGE sql STABLE AS $$
     WHERE r.catalog_id = p_catalog_id AND r.table_id IN (0, p_table_id) ORDER BY r.table_id DESC LIMIT 1
 $$;
 
+-- A tagged snapshot needs this version.
+CREATE FUNCTION lakefork.is_tagged(p_catalog_id bigint, p_begin bigint, p_end bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM lakefork.snapshot_tag g WHERE g.catalog_id = p_catalog_id AND g.snapshot_id >= p_begin AND g.snapshot_id < p_end)
+$$;
+
 -- What decides over the snapshots of each catalog, and of each table with a retention of its own. Of the run's, the table's, the catalog's and the
 -- general policy the first one counts that says anything.
 --   by_count, by_age   the first of its own commits that are kept because of the policy's number, and because of its time
+--   is_unpinned        it has files from before what it keeps: tags that kept them are gone
 CREATE FUNCTION lakefork.retention_facts(
     p_catalog text, p_asked_snapshots bigint, p_asked_for interval, p_default_snapshots bigint, p_default_for interval
 )
 RETURNS TABLE (catalog_id bigint, catalog_name varchar, table_id bigint, table_name text, retain_snapshots bigint, retain_for interval, is_dropped boolean,
-               dropped_at timestamptz, tags bigint, birth bigint, kept_from bigint, newest bigint, by_count bigint, by_age bigint)
+               dropped_at timestamptz, tags bigint, birth bigint, kept_from bigint, newest bigint, by_count bigint, by_age bigint, is_unpinned boolean)
 LANGUAGE sql STABLE AS $$
     WITH catalogs AS (
         SELECT DISTINCT ON (c.catalog_id) c.catalog_id, c.catalog_name, c.end_snapshot
@@ -76,17 +83,15 @@ LANGUAGE sql STABLE AS $$
            coalesce((SELECT c.snapshot_id FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id
                      ORDER BY c.snapshot_id DESC OFFSET p.snapshots - 1 LIMIT 1),
                     CASE WHEN p.snapshots IS NOT NULL THEN lakefork.catalog_birth(p.catalog_id) END),
-           (SELECT min(c.snapshot_id) FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id AND c.snapshot_id >= t.first_younger)
+           (SELECT min(c.snapshot_id) FROM public.ducklake_snapshot_changes c WHERE c.catalog_id = p.catalog_id AND c.snapshot_id >= t.first_younger),
+           p.table_id = 0 AND EXISTS (
+               SELECT FROM public.ducklake_data_file f
+               WHERE f.catalog_id = p.catalog_id AND f.end_snapshot <= (SELECT max(r.snapshot_id) FROM lakefork.retained_from r WHERE r.catalog_id = p.catalog_id)
+                 AND f.end_snapshot <= lakefork.first_kept(f.catalog_id, f.table_id) AND NOT lakefork.is_tagged(f.catalog_id, f.begin_snapshot, f.end_snapshot))
     FROM policies p
     LEFT JOIN times t ON t.time = p.time
     LEFT JOIN public.ducklake_snapshot d ON d.snapshot_id = p.end_snapshot
     ORDER BY p.catalog_id, p.table_id
-$$;
-
--- A tagged snapshot needs this version.
-CREATE FUNCTION lakefork.is_tagged(p_catalog_id bigint, p_begin bigint, p_end bigint) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM lakefork.snapshot_tag g WHERE g.catalog_id = p_catalog_id AND g.snapshot_id >= p_begin AND g.snapshot_id < p_end)
 $$;
 
 -- The files that a plan takes from catalogs. All of a catalog's that goes as a whole, otherwise those that ended before what is kept.

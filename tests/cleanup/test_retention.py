@@ -295,6 +295,23 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
     assert no_findings(lake.lake)
 
 
+def test_what_only_a_tag_kept_goes_with_it(filled: Filled) -> None:
+    """Also if nobody commits anything any more."""
+    lake = filled.flush_lake
+    expected = filled.rows()
+    with connect(lake.lake.dsn) as connection:
+        tag_snapshot(connection, "main", newest(lake) - 4, "release")
+    gc_and_clean(lake)
+    pinned = on_disk(root_of(lake))
+    assert gc(lake, retain_snapshots=1)["catalogs"] == 0, "all is done"
+    with connect(lake.lake.dsn) as connection:
+        untag_snapshot(connection, "main", "release")
+    gc_and_clean(lake)
+    assert on_disk(root_of(lake)) == referenced(lake) < pinned
+    assert gc(lake, retain_snapshots=1)["catalogs"] == 0
+    assert filled.rows() == filled.in_files() == expected
+
+
 def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
     """Scenarios 1 and 3: a parent expires and cleans up while a fork needs the files, also ended ones that it retains.
 

@@ -284,7 +284,7 @@ def test_a_fork_in_the_middle_of_writes_and_flushes_is_of_one_moment(filled: Fil
 
 
 def test_both_write_while_the_other_reads(filled: Filled) -> None:
-    """Scenario: the fork shares the parent's hot table; rows never cross."""
+    """Scenario 2: the fork shares the parent's hot table; rows never cross."""
     lake = filled.flush_lake
     child = fork(lake.lake, "child")
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Random sequences over a growing tree of forks: rows against a model that copies dicts, files against reachability by brute force.
+"""Scenario 5: random sequences over a growing tree of forks, rows against a model that copies dicts, files against brute force.
 
 A failure names its seed; LAKEFORK_TREE_SEEDS and LAKEFORK_TREE_STEPS (both numbers) make the test longer.
 """

@@ -17,7 +17,7 @@ def facts(**changed: Any) -> RetentionFacts:
     known: dict[str, Any] = {
         "catalog_id": 1, "catalog_name": "main", "table_id": 0, "table_name": None, "retain_snapshots": None,
         "retain_for": None, "is_dropped": False, "dropped_at": None, "tags": 0, "birth": 1, "kept_from": None,
-        "newest": 100, "by_count": None, "by_age": None,
+        "newest": 100, "by_count": None, "by_age": None, "is_unpinned": False,
     }  # fmt: skip
     return RetentionFacts(**known | changed)
 
@@ -48,6 +48,11 @@ def test_nothing_to_give_up_is_no_plan() -> None:
     assert floors(facts(retain_snapshots=5, by_count=1)) == {}
     assert floors(facts(retain_snapshots=5, by_count=90, kept_from=90)) == {}
     assert floors(facts(retain_snapshots=5, by_count=50, kept_from=90)) == {}, "what is gone does not come back"
+
+
+def test_what_a_tag_kept_goes_although_no_floor_moves() -> None:
+    known = {"retain_snapshots": 5, "by_count": 90, "kept_from": 90}
+    assert floors(facts(**known, is_unpinned=True), facts(table_id=7, **known)) == {0: 90, 7: 90}
 
 
 def test_tables_come_with_their_catalog() -> None:

@@ -24,6 +24,7 @@ class RetentionFacts:
     newest: int | None
     by_count: int | None  # the first that the number keeps, and …
     by_age: int | None  # … the first that is young enough
+    is_unpinned: bool  # there is something from before that, which a tag kept until it was removed
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def _of_catalog(facts: Sequence[RetentionFacts], now: datetime.datetime) -> list
         newest = catalog.newest or 0
         return [GcItem(catalog.catalog_id, 0, newest, is_whole=True)] if _is_over(catalog, now) else []
     floors = [max(_floor(one), one.kept_from or 0) for one in facts]
-    if all(floor <= (one.kept_from or one.birth) for floor, one in zip(floors, facts, strict=True)):
+    unmoved = all(floor <= (one.kept_from or one.birth) for floor, one in zip(floors, facts, strict=True))
+    if unmoved and not catalog.is_unpinned:
         return []
     return [
         GcItem(one.catalog_id, one.table_id, floor, is_whole=False) for one, floor in zip(facts, floors, strict=True)
