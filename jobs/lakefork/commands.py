@@ -269,7 +269,9 @@ def load(arguments: argparse.Namespace) -> int:
     _without_pandas()
     from lakefork.sql.console import load_file
 
-    rows, seconds = load_file(_database(), _session(arguments), arguments.table, arguments.file, arguments.as_user)
+    rows, seconds = load_file(
+        _database(), _session(arguments), arguments.table, arguments.file, arguments.as_user, _draw
+    )
     text = f"{rows} rows into {arguments.table} in {seconds:.1f} s"
     return _say(arguments, text, {"table": arguments.table, "rows": rows, "seconds": round(seconds, 3)})
 
@@ -361,7 +363,7 @@ def airflow(arguments: argparse.Namespace) -> int:
 def export(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.client import export_catalog
 
-    copied = export_catalog(_database(), arguments.name, arguments.file)
+    copied = export_catalog(_database(), arguments.name, arguments.file, _draw)
     files, attach = copied["ducklake_data_file"], f"ATTACH 'ducklake:{arguments.file}' AS lake (READ_ONLY)"
     found = {**_given(arguments, "name", "file"), "files": files, "attach": attach}
     return _say(arguments, f"catalog {arguments.name}, {files} files: {attach}", found)

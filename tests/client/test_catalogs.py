@@ -186,7 +186,11 @@ def test_an_export_is_attached_without_postgres(seen: Seen, tmp_path: Path) -> N
     lake.flush()
     fork = seen.fork("fork")
     file = tmp_path / "fork.ducklake"
-    copied = export_catalog(lake.lake.dsn, "fork", file)
+    lines: list[str] = []
+    copied = export_catalog(lake.lake.dsn, "fork", file, lines.append)
+    assert (
+        lines[-1] == f"[####################] 100% {len(copied)} of {len(copied)} tables, {sum(copied.values()):,} rows"
+    )
     assert copied["ducklake_data_file"] == 2
     with attached(str(file), "READ_ONLY") as duck:
         assert duck.execute("FROM lake.app.ours ORDER BY ALL").fetchall() == fork.ours("app.ours")

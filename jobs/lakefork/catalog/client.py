@@ -1,6 +1,7 @@
 """What stock DuckDB gets to see: an export of one catalog, and roles that read nothing but the views for it."""
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
@@ -8,24 +9,27 @@ from psycopg.conninfo import conninfo_to_dict
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection, connect, domain_errors
 from lakefork.catalog.dump import copy_table, new_file, one_moment
+from lakefork.progress import Bar
 from lakefork.queries import load
 
 _SQL = load(__package__)
 
 
-def export_catalog(dsn: str, name: str, target: Path) -> dict[str, int]:
+def export_catalog(dsn: str, name: str, target: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, int]:
     """Writes what the views show of a catalog into a new DuckDB file; returns the rows of each table."""
     with connect(dsn) as catalog, new_file(target) as duck, one_moment(dsn) as cursor:
         find_catalog(catalog, name)
         cursor.execute("SELECT set_config('lakefork.catalog', $1, true)", (name,))
         cursor.fetchall()
-        copied = {}
-        for table in catalog.execute(_SQL["client_tables"]).fetchall():
+        tables = catalog.execute(_SQL["client_tables"]).fetchall()
+        bar, copied = Bar(say, len(tables)), {}
+        for table in tables:
             columns = ", ".join(
                 f'"{column}" {kind}' for column, kind in zip(table["columns"], table["types"], strict=True)
             )
             duck.execute(f'CREATE TABLE "{table["table"]}" ({columns})')
             copied[table["table"]] = copy_table(cursor, duck, table, "main")
+            bar.reach(len(copied), f"{len(copied)} of {len(tables)} tables, {sum(copied.values()):,} rows")
         return copied
 
 

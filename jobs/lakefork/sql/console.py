@@ -1,6 +1,7 @@
 """SQL for people at a terminal: what the commands sql, load and schemas do."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from lakefork.errors import InvalidInputError, LakeforkError
+from lakefork.progress import Bar
 from lakefork.settings import load_settings
 from lakefork.sql.engine import Engine, Outcome
 from lakefork.sql.results import Affected, Result, Rows, dumps, json_value
@@ -28,12 +30,17 @@ def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> t
     return "\n".join(_text(result) for result in outcome.results), outcome.error
 
 
-def load_file(dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None) -> tuple[int, float]:
-    """How many rows there were, and the seconds that it took."""
+def load_file(
+    dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None, say: Callable[[str], None]
+) -> tuple[int, float]:
+    """How many rows there were, and the seconds that it took; all of them get there, or none."""
     rows = _read(file)
+    bar, text = Bar(say, rows.num_rows), f"{rows.num_rows:,} rows of {file.name} into {table}"
+    bar.reach(0, text)
     started = time.monotonic()
     with Engine(load_settings(), dsn) as engine:
         count = engine.load(_session(engine, session), table, rows, as_user=as_user)
+    bar.reach(count, text)
     return count, time.monotonic() - started
 
 
