@@ -1,5 +1,7 @@
 """Flush beside everything else that happens: late commits, writers, other flushes, DROP and ALTER, retried tasks."""
 
+import errno
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -126,49 +128,55 @@ def test_a_task_that_spark_tries_again_leaves_one_file_not_two(filled: Filled, m
     )
 
 
-def full_at_rename(environment: Any, tables: Any, task: Any) -> Any:
-    import errno
-
+def broken_at(name: str, stand_in: Any, environment: Any, tables: Any, task: Any) -> Any:
+    """A task for which a call of the system does what a broken storage does."""
     import lakefork.storage
 
-    def fail(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    real = lakefork.storage.os.rename
-    lakefork.storage.os.rename = fail  # type: ignore[assignment]
+    real = getattr(lakefork.storage.os, name)
+    setattr(lakefork.storage.os, name, stand_in)
     try:
         return real_run_task(environment, tables, task)
     finally:
-        lakefork.storage.os.rename = real
+        setattr(lakefork.storage.os, name, real)
+
+
+def full_at_rename(environment: Any, tables: Any, task: Any) -> Any:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return broken_at("rename", fail, environment, tables, task)
 
 
 def full_at_write(environment: Any, tables: Any, task: Any) -> Any:
     """What is written goes to a device that is always full."""
-    import os
-
-    import lakefork.storage
-
-    def open_full(handle: int, mode: str) -> Any:
-        os.close(handle)
-        return open("/dev/full", mode)  # noqa: PTH123
-
-    lakefork.storage.open = open_full  # type: ignore[attr-defined]
-    try:
-        return real_run_task(environment, tables, task)
-    finally:
-        del lakefork.storage.open  # type: ignore[attr-defined]
+    write = os.write
+    device = os.open("/dev/full", os.O_WRONLY)
+    return broken_at("write", lambda _, content: write(device, content), environment, tables, task)
 
 
-@pytest.mark.parametrize("full_disk", [full_at_rename, full_at_write])
-def test_a_full_disk_is_one_clear_error_and_the_next_run_goes_on(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch, full_disk: Any
+def read_only(environment: Any, tables: Any, task: Any) -> Any:
+    def fail(path: str, **_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    return broken_at("makedirs", fail, environment, tables, task)
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (full_at_rename, "No space left on device"),
+        (full_at_write, "No space left on device"),
+        (read_only, "Read-only file system"),
+    ],
+)
+def test_a_full_or_read_only_disk_is_one_clear_error_and_the_next_run_goes_on(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, broken: Any, problem: str
 ) -> None:
+    """Scenario 16."""
     expected = filled.rows()
     with monkeypatch.context() as patched:
-        patched.setattr(flush, "run_task", full_disk)
-        with pytest.raises(
-            StorageError, match=r"batch-0\.parquet cannot be written: .*No space left on device"
-        ) as caught:
+        patched.setattr(flush, "run_task", broken)
+        with pytest.raises(StorageError, match=rf"batch-0\.parquet cannot be written: .*{problem}") as caught:
             filled.flush_lake.flush()
     assert caught.value.retryable
     assert list(Path(filled.flush_lake.lake.catalog.data_path).rglob("*batch*")) == [], "no part is left"

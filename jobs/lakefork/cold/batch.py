@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
-from lakefork.storage import StorageOptions, create_file
+from lakefork.errors import StorageError
+from lakefork.storage import StorageOptions, create_file, write_each
 from lakefork.tables import element_id
 
 FIELD_ID = b"PARQUET:field_id"
@@ -88,10 +89,31 @@ def _with_field_id(field: pa.Field, column_id: int) -> pa.Field:
 
 
 def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
-    """Writes a new file under its final name, all of it or nothing; the facts are those of the written footer.
+    return write_batches([(path, rows)], layout, storage)[0]
 
-    The rows have the layout's schema.
+
+def write_batches(
+    files: Sequence[tuple[str, pa.Table]], layout: BatchLayout, storage: StorageOptions
+) -> list[BatchFacts]:
+    """Writes new files under their final names, all of each or nothing; the facts are those of the written footers.
+
+    The rows have the layout's schema. Each step is done for all files: going from step to step for each one costs half
+    as much again, because the processor's caches hold one step, and not all.
     """
+    encoded = [_encode(rows, layout) for _, rows in files]
+
+    def create(path: str, content: pa.Buffer) -> None:
+        try:
+            create_file(path, content, storage)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
+
+    write_each([(path, content) for (path, _), (content, _) in zip(files, encoded, strict=True)], create)
+    return [_facts(*one, rows, layout) for one, (_, rows) in zip(encoded, files, strict=True)]
+
+
+def _encode(rows: pa.Table, layout: BatchLayout) -> tuple[pa.Buffer, Any]:
+    """A file's content, and what its footer says."""
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
     nan = _with_nan(rows, layout)
@@ -100,11 +122,13 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
         options["write_statistics"] = [name for name in layout.schema.names if name not in nan]
     with pq.ParquetWriter(stream, layout.schema, **options, metadata_collector=collected) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
-    content, (metadata,) = stream.getvalue(), collected
-    create_file(path, content, storage)
+    return stream.getvalue(), collected[0]
+
+
+def _facts(content: pa.Buffer, metadata: Any, rows: pa.Table, layout: BatchLayout) -> BatchFacts:
     footer_size = int.from_bytes(content[-8:-4], "little")
     columns = _columns(metadata, layout.flat_columns)
-    for name in nan:  # the footer has no statistics of them
+    for name in _with_nan(rows, layout):  # the footer has no statistics of them
         column_id = _field_id(layout.schema.field(name))
         columns[column_id] = ColumnStatistics(rows.num_rows, rows[name].null_count, None, None, contains_nan=True)
     as_defined = metadata.schema.equals(layout.parquet_schema)

@@ -9,12 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefork.catalog.flushes import reserve_batches
-from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batch
+from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batches
 from lakefork.cold.layout import batch_directory, batch_name
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
 from lakefork.storage import StorageOptions, make_durable
 from lakefork.tables import USER_ID, TableDefinition, fold
+
+FILES_AT_ONCE = 200
+BYTES_AT_ONCE = 16 * 2**20
+
+NewFile = tuple[str | None, str, pa.Table]  # whose it is, its path and rows
 
 
 @dataclass(frozen=True)
@@ -65,17 +70,29 @@ def write_rows(
         [directory for _, directory, _ in owners], [len(parts) for _, _, parts in owners],
     )  # fmt: skip
     layout = layout.suited_to([part for _, _, parts in owners for part in parts])
-    for (user, directory, parts), first in zip(owners, numbers, strict=True):
-        for number, part in enumerate(parts, first):
-            path = f"{directory}/{batch_name(number)}"
-            yield WrittenFile(user, path, part, _write_file(path, part, layout, destination.storage))
+    files = [
+        (user, f"{directory}/{batch_name(number)}", part)
+        for (user, directory, parts), first in zip(owners, numbers, strict=True)
+        for number, part in enumerate(parts, first)
+    ]
+    for group in _groups(files, rows):
+        facts = write_batches([(path, part) for _, path, part in group], layout, destination.storage)
+        yield from (WrittenFile(*file, one) for file, one in zip(group, facts, strict=True))
 
 
-def _write_file(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
-    try:
-        return write_batch(path, rows, layout, storage)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
+def _groups(files: Sequence[NewFile], rows: pa.Table) -> Iterator[list[NewFile]]:
+    """Files that are written together, as long as they are small."""
+    most_rows = BYTES_AT_ONCE * rows.num_rows // max(rows.nbytes, 1)
+    group: list[NewFile] = []
+    waiting = 0
+    for file in files:
+        group.append(file)
+        waiting += file[2].num_rows
+        if len(group) >= FILES_AT_ONCE or waiting >= most_rows:
+            yield group
+            group, waiting = [], 0
+    if group:
+        yield group
 
 
 def make_files_durable(paths: Sequence[str]) -> None:

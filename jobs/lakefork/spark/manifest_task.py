@@ -1,7 +1,6 @@
 """What tasks, or the driver where there are few, do about manifests: build them from the catalog, and write them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,7 @@ from psycopg.rows import dict_row
 
 from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
 from lakefork.queries import load
-from lakefork.storage import StorageOptions, replace_file
-
-PUTS_AT_ONCE = 8  # a storage that answers slowly is not waited for one by one; a local one would only be disturbed
+from lakefork.storage import StorageOptions, replace_file, write_each
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,10 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
             sql["manifest_batches"], {**owner, "users": list(pending.users), "per_user": pending.per_user}
         )
         manifests = dict(_build(pending, found))
-        _replace(list(manifests.values()), storage)
+        write_each(
+            [(one.path, one.content.encode()) for one in manifests.values()],
+            lambda path, content: replace_file(path, content, storage),
+        )
         directory_of = dict(zip(pending.users, pending.directories, strict=True))
         run_of = dict(zip(pending.users, pending.run_ids, strict=True))
         connection.execute(
@@ -56,18 +56,6 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
                 "etags": [one.etag for one in manifests.values()],
             },
         )  # fmt: skip
-
-
-def _replace(manifests: Sequence[Manifest], storage: StorageOptions) -> None:
-    def replace(one: Manifest) -> None:
-        replace_file(one.path, one.content.encode(), storage)
-
-    remote = [one for one in manifests if one.path.startswith("s3://")]
-    with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
-        list(pool.map(replace, remote))
-    for one in manifests:
-        if not one.path.startswith("s3://"):
-            replace(one)
 
 
 def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:

@@ -13,7 +13,7 @@ from lakefork.spark.job import JobContext
 from lakefork.spark.manifest_task import PendingManifests, write_manifests
 from lakefork.storage import StorageOptions
 
-CHUNK = 500
+CHUNK = 2_500
 MANIFESTS_FOR_SPARK = 1_000
 
 logger = logging.getLogger(__name__)

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +15,8 @@ from pyarrow import fs
 
 from lakefork.errors import InvalidInputError, SetupError
 from lakefork.storage.paths import credentials_of
+
+PUTS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,17 @@ def named_credentials(reference: str) -> dict[str, str]:
     return {
         part.removesuffix("_id").replace("secret_access", "secret"): os.environ[name] for part, name in names.items()
     }
+
+
+def write_each(files: Sequence[tuple[str, Any]], write: Callable[[str, Any], None]) -> None:
+    """A storage that answers slowly is not waited for one by one; a local one would only be disturbed."""
+    remote = [file for file in files if file[0].startswith("s3://")]
+    if remote:
+        with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
+            list(pool.map(lambda file: write(*file), remote))
+    for path, content in files:
+        if not path.startswith("s3://"):
+            write(path, content)
 
 
 def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
