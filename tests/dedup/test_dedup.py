@@ -423,6 +423,23 @@ def test_a_crash_at_any_step_is_mended(
     assert lake.sql("SELECT count(*) FROM lakefork.manifest_pending") == [(0,)]
 
 
+def test_files_of_a_dead_run_go_whatever_became_of_their_table(
+    flushed: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = flushed.flush_lake
+    published = set(lake.files_on_disk())
+    with monkeypatch.context() as patched:
+        patched.setattr(dedup, "_commit", lambda *_: (_ for _ in ()).throw(Crash("_commit")))
+        with pytest.raises(Crash):
+            lake.dedup(run_id="dead")
+    assert set(lake.files_on_disk()) > published
+    lake.lake.run("DROP TABLE app.mine; DROP TABLE app.ours")
+    assert lake.dedup(run_id="next")["tables"] == 0
+    assert any("that snapshot_dedup/dead/" in line and "discarded" in line for line in lake.lines)
+    assert set(lake.files_on_disk()) == published
+    assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+
+
 def test_a_process_that_is_killed_for_real(flushed: Filled) -> None:
     """kill −9 after its first commit; its leases run out, as they do."""
     lake = flushed.flush_lake

@@ -1,18 +1,14 @@
 """A flush that dies after any step, and is tried again: nothing is lost, published twice or left unreadable."""
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from flush_lake import Filled
+from killed import run_until_killed
 from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import DatabaseError, SnapshotLostError
@@ -210,39 +206,12 @@ def test_a_lost_snapshot_ends_the_run_cleanly(filled: Filled, monkeypatch: pytes
     filled.check_nothing_lost_or_left(expected)
 
 
-KILLED = """
-import os, signal, sys
-from lakefork.catalog.connection import connect
-from lakefork.spark import flush, flush_publish
-module, name = sys.argv[1].rsplit(".", 1)
-owner = {"flush": flush, "flush_publish": flush_publish}[module]
-real = getattr(owner, name)
-def killing(*arguments, **named):
-    result = real(*arguments, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
-setattr(owner, name, killing)
-sys.argv = ["flush.py", "--params", '{"force": true}', "--run-id", "killed"]
-from lakefork.params import FlushParams
-from lakefork.quality.audit import FlushAudit
-from lakefork.spark.job import run_job
-run_job(FlushParams, lambda context, params: flush.run_flush(context, params, FlushAudit(context.storage)))
-"""
-
-
 @pytest.mark.parametrize("step", ["flush._run_tasks", "flush_publish.publish", "flush.bring_manifests_up"])
-def test_a_process_that_is_killed_for_real(filled: Filled, tmp_path: Path, step: str) -> None:
+def test_a_process_that_is_killed_for_real(filled: Filled, step: str) -> None:
     """kill −9 after the files, after the first commit, after the manifests; its leases run out, as they do."""
     expected = filled.rows()
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
-    clean |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     dsn = filled.flush_lake.lake.dsn
-    done = subprocess.run(
-        [sys.executable, script, step], env={**clean, "LAKEFORK_DSN": dsn, "LAKEFORK_JOBS__LEASE_SECONDS": "5"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    run_until_killed("flush", step, dsn, force=True)
     assert filled.rows() == expected
     assert filled.flush_lake.flush(run_id="too early")["tables"] == 0, "the dead run's leases are still held"
     with connect(dsn) as connection:

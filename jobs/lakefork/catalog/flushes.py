@@ -145,9 +145,12 @@ def paused_flushes(connection: Connection) -> list[Paused]:
     return [Paused(**row) for row in connection.execute(_SQL["paused_flushes"])]
 
 
-def tables_with_leftovers(connection: Connection) -> set[Table]:
-    """Tables of which dead runs of flush left files; some may be dropped."""
-    return {(row["catalog_id"], row["table_id"]) for row in connection.execute(_SQL["leftover_tables"])}
+def tables_with_leftovers(connection: Connection, job: str) -> set[Table]:
+    """Tables of which dead runs of a job left files; some may be dropped."""
+    rows = connection.execute(_SQL["staged_tables"], {"job": job})
+    tables = {work_lease(job, table): table for table in ((row["catalog_id"], row["table_id"]) for row in rows)}
+    held = connection.execute(_SQL["held_leases"], {"names": list(tables)})
+    return set(tables.values()) - {tables[row["name"]] for row in held}
 
 
 def tables_with_pending_manifests(connection: Connection) -> set[Table]:

@@ -86,10 +86,11 @@ JOIN public.ducklake_table t ON t.catalog_id = p.catalog_id AND t.table_id = p.t
 JOIN public.ducklake_schema s ON s.catalog_id = p.catalog_id AND s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 ORDER BY p.catalog_id, p.table_id;
 
--- leftover_tables: those of which runs of flush staged files that they did not publish, and that nobody works on; dropped ones too
-SELECT DISTINCT f.catalog_id, f.table_id FROM lakefork.staged_file f
-WHERE f.job_id LIKE 'flush/%%' AND NOT EXISTS (
-    SELECT FROM lakefork.lease l WHERE l.name = lakefork.table_lease(f.catalog_id, f.table_id) AND l.expires_at >= clock_timestamp());
+-- staged_tables: those of which runs of a job staged files that are not published; dropped ones too
+SELECT DISTINCT f.catalog_id, f.table_id FROM lakefork.staged_file f WHERE f.job_id LIKE %(job)s || '/%%';
+
+-- held_leases: those of the leases that somebody has
+SELECT l.name FROM lakefork.lease l WHERE l.name = ANY (%(names)s) AND l.expires_at >= clock_timestamp();
 
 -- flushed_before: what a run has published already
 SELECT l.catalog_id, l.table_id, l.counts, k.snapshot_id

@@ -83,4 +83,4 @@ def is_flush_due(params: dict[str, Any]) -> bool:
             print("nothing is due")  # noqa: T201 - the task log is made of these
         for paused in paused_flushes(connection):
             print(paused)  # noqa: T201
-        return bool(due or tables_with_pending_manifests(connection) or tables_with_leftovers(connection))
+        return bool(due or tables_with_pending_manifests(connection) or tables_with_leftovers(connection, "flush"))

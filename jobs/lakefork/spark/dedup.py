@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.connection import domain_errors
-from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
+from lakefork.catalog.flushes import Table, find_definitions, table_lease, tables_with_leftovers, work_lease
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
@@ -89,6 +89,7 @@ class Done:
 
 def run_dedup(context: JobContext, params: SnapshotDedupParams) -> dict[str, Any]:
     done = Done()
+    _discard_leftovers(context)
     plan = _lease(context, _plan(context, params))
     if plan.merges:
         _merge_all(context, plan, done)
@@ -170,6 +171,14 @@ def _oldest_transaction(context: JobContext) -> datetime.datetime:
     return oldest
 
 
+def _discard_leftovers(context: JobContext) -> None:
+    """Also of tables that were dropped, or have nothing to merge any more."""
+    job = context.run.job
+    names = {work_lease(job, table): table for table in tables_with_leftovers(context.connection, job)}
+    leased = context.leases.take_free(context.connection, names)
+    discard_leftovers(context, sorted(names[name] for name in leased))
+
+
 def _lease(context: JobContext, plan: Plan) -> Plan:
     """Only tables that no other dedup works on; flushes go on meanwhile."""
     names = {work_lease(context.run.job, table): table for table in plan.tables}
@@ -181,7 +190,6 @@ def _lease(context: JobContext, plan: Plan) -> Plan:
 
 
 def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
-    discard_leftovers(context, plan.tables)
     context.progress(f"to merge: {plan}")
     parts = _parts(context, plan)
     waiting = [len(of_merge) for of_merge in parts]

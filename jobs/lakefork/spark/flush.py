@@ -37,7 +37,7 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     totals = Totals()
     asked_at = None if params.user_id is not None else _now(context)
     due = _due(context, params, totals)
-    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection)
+    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection, "flush")
     leased = _lease(context, due, left)
     due = [one for one in due if one.table in leased]
     discard_leftovers(context, sorted(leased))
