@@ -18,6 +18,7 @@ from lakefork.tables import element_id
 FIELD_ID = b"PARQUET:field_id"
 ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
 SAMPLED_ROWS = 2_000
+DICTIONARY_ROWS = 50  # in smaller files a dictionary costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class BatchLayout:
         sample = max(files, key=len).slice(0, SAMPLED_ROWS)
         return replace(
             self,
-            dictionaries=tuple(name for name in sample.column_names if _repeats(sample[name])),
+            dictionaries=tuple(name for name in sample.column_names if _repeats(sample[name]))
+            if sample.num_rows >= DICTIONARY_ROWS
+            else (),
             without_nan=tuple(name for name in self.schema.names if name not in nan),
         )
 

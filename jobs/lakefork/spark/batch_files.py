@@ -1,6 +1,7 @@
 """Writes the rows of a table to new batches: numbers reserved, files written in full, made durable."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lakefork.tables import USER_ID, TableDefinition, fold
 
 FILES_AT_ONCE = 200
 BYTES_AT_ONCE = 16 * 2**20
+SYNCED_AT_ONCE = 1_000
 
 NewFile = tuple[str | None, str, pa.Table]  # whose it is, its path and rows
 
@@ -53,7 +55,7 @@ def write_rows(
     rows: pa.Table,
     rows_per_file: int | None = None,
 ) -> Iterator[WrittenFile]:
-    """Sorted rows, by owner first: one file per user, or more where there is much."""
+    """Sorted rows, by owner first: one file per user, or more where there is much; after the last they are durable."""
     layout = batch_layout(definition, destination.false_positives)
     if rows.nbytes <= destination.file_bytes:  # as most do: nobody's rows need a look
         rows_per_file = rows_per_file or rows.num_rows
@@ -75,9 +77,12 @@ def write_rows(
         for (user, directory, parts), first in zip(owners, numbers, strict=True)
         for number, part in enumerate(parts, first)
     ]
+    durable = _Durable()
     for group in _groups(files, rows):
         facts = write_batches([(path, part) for _, path, part in group], layout, destination.storage)
+        durable.add([path for _, path, _ in group])
         yield from (WrittenFile(*file, one) for file, one in zip(group, facts, strict=True))
+    durable.finish()
 
 
 def _groups(files: Sequence[NewFile], rows: pa.Table) -> Iterator[list[NewFile]]:
@@ -95,8 +100,32 @@ def _groups(files: Sequence[NewFile], rows: pa.Table) -> Iterator[list[NewFile]]
         yield group
 
 
-def make_files_durable(paths: Sequence[str]) -> None:
-    """What is published must outlive a loss of power; one call for all files of a file system."""
+class _Durable:
+    """Makes files durable while others are written, many at a time; what is published must outlive a loss of power."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._begun: list[Future[None]] = []
+        self._waiting: list[str] = []
+
+    def add(self, paths: Sequence[str]) -> None:
+        self._waiting += paths
+        if len(self._waiting) >= SYNCED_AT_ONCE:
+            self._sync()
+
+    def finish(self) -> None:
+        self._sync()
+        self._thread.shutdown()
+        for one in self._begun:
+            one.result()
+
+    def _sync(self) -> None:
+        self._begun.append(self._thread.submit(_sync_file_systems, self._waiting))
+        self._waiting = []
+
+
+def _sync_file_systems(paths: Sequence[str]) -> None:
+    """One call for all files of a file system."""
     try:
         devices = {Path(path).stat().st_dev: path for path in paths if not path.startswith("s3://")}
         for path in devices.values():

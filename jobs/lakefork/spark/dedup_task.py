@@ -16,7 +16,7 @@ from lakefork.cold.reader import open_reader
 from lakefork.cold.scan import between, scan_sql
 from lakefork.errors import StorageError
 from lakefork.maintenance.dedup import Group
-from lakefork.spark.batch_files import Destination, WrittenFile, make_files_durable, use_lean_memory, write_rows
+from lakefork.spark.batch_files import Destination, WrittenFile, use_lean_memory, write_rows
 from lakefork.tables import DELETED, SEQ, TableDefinition
 
 ROWS_AT_ONCE = 100_000
@@ -78,13 +78,11 @@ def _run_part(environment: MergeEnvironment, reader: Any, catalog: Any, merge: M
     try:
         for newest in _read_all(environment, reader, merge, part):
             read += newest.read
-            written = [
+            files += [
                 replace(file, rows=None)  # rows stay here
                 for rows in _split(newest.rows, merge.forget_before)
                 for file in write_rows(environment.destination, catalog, merge.definition, rows, merge.rows_per_file)
             ]
-            make_files_durable([file.path for file in written])
-            files += written
     except StorageError as error:
         return Merged(part.merge, files, read, str(error))
     return Merged(part.merge, files, read)

@@ -16,7 +16,7 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import middle_key_query, versions_query
 from lakefork.hot.tables import HotTable
 from lakefork.maintenance.flush import FlushTask, Slice
-from lakefork.spark.batch_files import Destination, make_files_durable, use_lean_memory, write_rows
+from lakefork.spark.batch_files import Destination, use_lean_memory, write_rows
 from lakefork.tables import SEQ, USER_ID, TableDefinition
 
 
@@ -83,9 +83,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
                 read[place] = read.get(place, 0) + newest.read
                 kept[place] = kept.get(place, 0) + newest.rows.num_rows
                 try:
-                    written = list(_write(environment, catalog, tables[place], place, newest))
-                    make_files_durable([file.path for file in written])
-                    files += written
+                    files += list(_write(environment, catalog, tables[place], place, newest))
                 except StorageError as error:
                     failed[place] = str(error)
     finally:
