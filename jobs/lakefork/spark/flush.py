@@ -19,6 +19,7 @@ from lakefork.catalog.flushes import (
     tables_with_pending_manifests,
 )
 from lakefork.errors import JobFailedError, LakeforkError, StorageError
+from lakefork.garbage import without_garbage_collection
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
 from lakefork.spark.batch_files import Destination
@@ -42,7 +43,8 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     due = [one for one in due if one.table in leased]
     discard_leftovers(context, sorted(leased))
     if due:
-        _flush(context, due, audit, totals, asked_at)
+        with without_garbage_collection():
+            _flush(context, due, audit, totals, asked_at)
     bring_manifests_up(context, sorted(leased), totals)
     trim_idle_tables(context)
     if totals.failed:

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from lakefork.cold.newest import Newest, TooLargeError, newest_versions, repeated_keys
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
+from lakefork.garbage import without_garbage_collection
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import middle_key_query, versions_query
 from lakefork.hot.tables import HotTable
@@ -69,6 +70,7 @@ class TaskReport:
         return self.users, sum(self.read.values()), rows, len(self.files)
 
 
+@without_garbage_collection()
 def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask) -> TaskReport:
     use_lean_memory()
     files: list[StagedFile] = []

@@ -8,6 +8,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
+from lakefork.garbage import without_garbage_collection
 from lakefork.queries import load
 from lakefork.storage import StorageOptions, replace_file, write_each
 
@@ -24,6 +25,7 @@ class PendingManifests:
     per_user: bool
 
 
+@without_garbage_collection()
 def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> str | None:
     """Replaces each file atomically; a crash leaves the rest pending. Returns what went wrong, if the storage did."""
     try:
