@@ -19,13 +19,13 @@ from lakefork.catalog.flushes import (
     tables_with_pending_manifests,
 )
 from lakefork.errors import JobFailedError, LakeforkError, StorageError
-from lakefork.garbage import without_garbage_collection
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
 from lakefork.spark.batch_files import Destination
 from lakefork.spark.flush_plan import MB, Work, plan_flush
 from lakefork.spark.flush_publish import Audit, Totals, bring_manifests_up, publish_all
 from lakefork.spark.flush_task import TaskEnvironment, TaskReport, run_task
+from lakefork.spark.garbage import without_garbage_collection
 from lakefork.spark.job import JobContext
 from lakefork.spark.staging import discard_leftovers
 from lakefork.spark.tasks import attempt, good

@@ -12,12 +12,12 @@ from psycopg.rows import dict_row
 from lakefork.cold.newest import Newest, TooLargeError, newest_versions, repeated_keys
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
-from lakefork.garbage import without_garbage_collection
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import middle_key_query, versions_query
 from lakefork.hot.tables import HotTable
 from lakefork.maintenance.flush import FlushTask, Slice
 from lakefork.spark.batch_files import Destination, use_lean_memory, write_rows
+from lakefork.spark.garbage import without_garbage_collection
 from lakefork.tables import SEQ, USER_ID, TableDefinition
 
 

@@ -8,8 +8,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
-from lakefork.garbage import without_garbage_collection
 from lakefork.queries import load
+from lakefork.spark.garbage import without_garbage_collection
 from lakefork.storage import StorageOptions, replace_file, write_each
 
 
