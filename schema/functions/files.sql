@@ -73,7 +73,7 @@ DECLARE
 BEGIN
     WITH incoming AS MATERIALIZED (
         SELECT r.*, lakefork.resolve_id(r.table_id, p_first_catalog_id) AS real_table_id,
-               sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position DESC) AS rows_from_here
+               sum(r.record_count) OVER (PARTITION BY r.table_id ORDER BY r.position) AS rows_until_here
         FROM ROWS FROM (jsonb_to_recordset(p_files) AS (
             data_file_id bigint, table_id bigint, path text, path_is_relative boolean, file_format text,
             record_count bigint, file_size_bytes bigint, footer_size bigint, partition_id bigint, encryption_key text,
@@ -85,13 +85,13 @@ BEGIN
             record_count = s.record_count + t.records, next_row_id = s.next_row_id + t.records, file_size_bytes = s.file_size_bytes + t.bytes
         FROM (SELECT i.real_table_id, sum(i.record_count) AS records, sum(i.file_size_bytes) AS bytes FROM incoming i GROUP BY 1) t
         WHERE s.catalog_id = p_catalog_id AND s.table_id = t.real_table_id
-        RETURNING s.table_id, s.next_row_id
+        RETURNING s.table_id, s.next_row_id - t.records AS first_row_id
     ), files AS (
         INSERT INTO public.ducklake_data_file
             (catalog_id, data_file_id, table_id, begin_snapshot, file_order, path, path_is_relative, file_format, record_count,
              file_size_bytes, footer_size, row_id_start, partition_id, encryption_key, partial_file_info, mapping_id)
         SELECT p_catalog_id, p_first_file_id - 1 - i.data_file_id, i.real_table_id, p_snapshot, p_snapshot, i.path, i.path_is_relative,
-               coalesce(i.file_format, 'parquet'), i.record_count, i.file_size_bytes, i.footer_size, t.next_row_id - i.rows_from_here,
+               coalesce(i.file_format, 'parquet'), i.record_count, i.file_size_bytes, i.footer_size, t.first_row_id + i.rows_until_here - i.record_count,
                lakefork.resolve_id(i.partition_id, p_first_catalog_id), i.encryption_key, i.partial_file_info,
                lakefork.resolve_id(i.mapping_id, p_first_file_id)
         FROM incoming i JOIN totals t ON t.table_id = i.real_table_id

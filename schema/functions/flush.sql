@@ -206,7 +206,7 @@ CREATE FUNCTION lakefork.publish_flush(
     p_users text[], p_versions bigint[], p_directories text[], p_seen pg_snapshot, p_read_at timestamptz, p_requested_before timestamptz, p_paths text[],
     p_counts jsonb,
     OUT snapshot_id bigint, OUT replayed boolean
-) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$   -- others would hold copies of all that is published
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$   -- others would hold copies of all that is published
 DECLARE
     new_key text := format('flush/%s/%s/%s', p_run_id, p_catalog_id, p_table_id);
 BEGIN

@@ -1,7 +1,7 @@
 -- Manifests: what they have to say, and which of them leave the cache.
 
--- One row per owner who has or had batches of a table: whose they are, the snapshot of their last publish, and those that are left as JSON.
--- Of very many, only every p_parts-th if asked for.
+-- One row per owner who has or had batches of a table: whose they are, the snapshot of their last publish, and those that are left as JSON,
+-- with what is known of their columns: {name: [column_id, type, value_count, null_count, min, max]}. Of very many, only every p_parts-th if asked for.
 CREATE FUNCTION lakefork.manifest_batches(p_catalog_id bigint, p_table_id bigint, p_users text[], p_per_user boolean,
                                           p_part bigint DEFAULT 0, p_parts bigint DEFAULT 1)
 RETURNS TABLE (user_id varchar, snapshot_id bigint, batches json)
@@ -34,9 +34,8 @@ BEGIN
         FROM owned o WHERE o.end_snapshot IS NULL AND o.data_file_id % p_parts = p_part
     ), statistics AS (
         SELECT f.data_file_id,
-               json_object_agg(n.column_name, json_build_object(
-                   'column_id', n.column_id, 'type', n.column_type, 'min', c.min_value, 'max', c.max_value, 'null_count', c.null_count,
-                   'value_count', c.value_count)) AS columns,
+               json_object_agg(n.column_name, json_build_array(
+                   n.column_id, n.column_type, c.value_count, c.null_count, c.min_value, c.max_value)) AS columns,
                max(c.min_value) FILTER (WHERE c.column_id = 1) AS min_seq, max(c.max_value) FILTER (WHERE c.column_id = 1) AS max_seq
         FROM files f
         JOIN public.ducklake_file_column_stats c ON c.catalog_id = p_catalog_id AND c.data_file_id = f.data_file_id

@@ -86,10 +86,9 @@ class Bench:
         """Everything waits again, as if nothing had been published."""
         with connect(self.dsn) as connection:
             connection.execute(
-                "DELETE FROM lakefork.watermark; DELETE FROM lakefork.hot_delta; DELETE FROM lakefork.hot_count"
+                "TRUNCATE lakefork.watermark, lakefork.hot_delta, lakefork.hot_count, ducklake_data_file, "
+                "ducklake_file_column_stats, ducklake_file_partition_value"  # DELETE would leave autovacuum work to do
             )
-            for table in ("data_file", "file_column_stats", "file_partition_value"):
-                connection.execute(f"DELETE FROM ducklake_{table}")
             connection.execute(COUNT.format(table=hot[1:].partition("_")[0], hot=hot))
             connection.execute("CHECKPOINT")
 

@@ -21,8 +21,8 @@ from lakefork.cold.manifest import (
 DIRECTORY = "/lake/app/t/user_ada"
 
 
-def column(column_id: int, kind: str, low: str | None, high: str | None, nulls: int = 0) -> dict[str, Any]:
-    return {"column_id": column_id, "type": kind, "min": low, "max": high, "null_count": nulls, "value_count": 9}
+def column(column_id: int, kind: str, low: str | None, high: str | None, nulls: int = 0) -> list[Any]:
+    return [column_id, kind, 9, nulls, low, high]
 
 
 def batch(number: int, directory: str = DIRECTORY) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_altered_columns_do_not_make_a_manifest_wrong() -> None:
     for one in later:
         columns = one["columns"]
         columns["renamed"] = columns.pop("v")
-        columns["id"] = {**columns["id"], "type": "decimal(20,0)"}
+        columns["id"][1] = "decimal(20,0)"
         del columns["b"]
     assert kinds(json.dumps(VALID), RecordedDirectory(DIRECTORY, 7, "ada", 42, later)) == []
 

@@ -15,7 +15,7 @@ from lakefork.maintenance.manifests import (
 
 BATCH = {
     "path": "/d/batch-0.parquet", "data_file_id": 1, "size_bytes": 100, "row_count": 5,
-    "columns": {"id": {"column_id": 4, "value_count": 5, "null_count": 0, "min": "1", "max": "9"}},
+    "columns": {"id": [4, "int64", 5, 0, "1", "9"]},
 }  # fmt: skip
 FACTS = BatchFacts.of(100, 10, 5, {4: ColumnStatistics(5, 0, "1", "9")})
 

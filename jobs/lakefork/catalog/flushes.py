@@ -212,7 +212,7 @@ def reserve_batches(
 ) -> list[int]:
     """The first of the numbers for new files in each directory; the files count as staged from now on."""
     rows = connection.execute(
-        "SELECT first_number FROM lakefork.reserve_batches(%s, %s, %s, %s, %s)",
+        "SELECT first_number FROM lakefork.reserve_batches(%s, %s, %s, %b::text[], %s)",
         (job_id, catalog_id, table_id, list(directories), list(counts)),
     )
     return [row["first_number"] for row in rows]

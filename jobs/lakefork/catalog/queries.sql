@@ -141,8 +141,8 @@ FROM lakefork.publish_dedup(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s
 -- publish_flush: files, statistics, watermarks, counters and the log of one table, in one transaction
 SELECT snapshot_id, replayed
 FROM lakefork.publish_flush(%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, %(changes)s, %(hot_snapshots)s,
-                            %(users)s, %(versions)s, %(directories)s::text[], %(seen)s::pg_snapshot, %(read_at)s, %(requested_before)s,
-                            %(paths)s::text[], %(counts)s);
+                            %(users)b::text[], %(versions)s, %(directories)b::text[], %(seen)s::pg_snapshot, %(read_at)s, %(requested_before)s,
+                            %(paths)b::text[], %(counts)s);
 
 -- trim_hot: removes published hot rows, some at a time
 SELECT deleted, last_user, last_seq
@@ -167,11 +167,11 @@ JOIN unnest(%(catalogs)s::bigint[], %(tables)s::bigint[]) AS t (catalog_id, tabl
 ORDER BY p.catalog_id, p.table_id, p.user_id;
 
 -- manifest_batches: what the manifests of some users of a table have to say
-SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s);
+SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)b::text[], %(per_user)s);
 
 -- cache_manifests: manifests that were just written, unless a newer publish wants newer ones
 WITH written AS (
-    SELECT w.* FROM unnest(%(users)s::text[], %(directories)s::text[], %(run_ids)s::text[], %(contents)b::text[], %(etags)s::text[])
+    SELECT w.* FROM unnest(%(users)b::text[], %(directories)b::text[], %(run_ids)b::text[], %(contents)b::text[], %(etags)b::text[])
         AS w (user_id, directory, run_id, content, etag)
     JOIN lakefork.manifest_pending p
       ON p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id
@@ -186,7 +186,7 @@ DELETE FROM lakefork.manifest_pending p USING written w
 WHERE p.catalog_id = %(catalog_id)s AND p.table_id = %(table_id)s AND p.user_id = w.user_id AND p.run_id = w.run_id;
 
 -- part_of_batches: the same, of one part of the batches
-SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)s, %(per_user)s, %(part)s, %(parts)s);
+SELECT user_id, snapshot_id, batches FROM lakefork.manifest_batches(%(catalog_id)s, %(table_id)s, %(users)b::text[], %(per_user)s, %(part)s, %(parts)s);
 
 -- manifest_tables: live tables whose manifests are to be looked at
 SELECT k.catalog_id, t.table_id

@@ -136,14 +136,9 @@ def _entry(batch: Mapping[str, Any], directory: str) -> dict[str, Any]:
     }
 
 
-def _column(column: Mapping[str, Any]) -> dict[str, Any]:
-    kind = column["type"]
-    return {
-        "column_id": column["column_id"],
-        "min": _value(column["min"], kind),
-        "max": _value(column["max"], kind),
-        "null_count": column["null_count"],
-    }
+def _column(recorded: Sequence[Any]) -> dict[str, Any]:
+    column_id, kind, _values, nulls, low, high = recorded
+    return {"column_id": column_id, "min": _value(low, kind), "max": _value(high, kind), "null_count": nulls}
 
 
 def _value(text: str | None, kind: str) -> Bound:
@@ -290,7 +285,7 @@ def _differing_columns(
     found: ManifestBatch, expected: ManifestBatch, source: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """By id. Columns that were dropped since may still be listed; their ids are never used again."""
-    texts = {column["column_id"]: column for column in source["columns"].values()}
+    texts = {column_id: {"min": low, "max": high} for column_id, *_, low, high in source["columns"].values()}
     for column_id, should in expected.columns.items():
         says = found.columns.get(column_id)
         where = f"{expected.file}: column {column_id}"

@@ -124,10 +124,7 @@ def check_files(
 
 
 def _as_recorded(batch: Mapping[str, Any]) -> RecordedFile:
-    statistics = {
-        str(column["column_id"]): [column["value_count"], column["null_count"], column["min"], column["max"]]
-        for column in batch["columns"].values()
-    }
+    statistics = {str(column_id): known for column_id, _kind, *known in batch["columns"].values()}
     return RecordedFile(
         batch["data_file_id"], "data", batch["path"], batch["size_bytes"], None, batch["row_count"], "", 1, statistics
     )

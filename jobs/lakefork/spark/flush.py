@@ -34,6 +34,7 @@ from lakefork.spark.trim import trim_idle_tables, trim_tables
 PROGRESS_SECONDS = 2.0
 
 
+@without_garbage_collection()
 def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[str, Any]:
     totals = Totals()
     asked_at = None if params.user_id is not None else _now(context)
@@ -43,8 +44,7 @@ def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[st
     due = [one for one in due if one.table in leased]
     discard_leftovers(context, sorted(leased))
     if due:
-        with without_garbage_collection():
-            _flush(context, due, audit, totals, asked_at)
+        _flush(context, due, audit, totals, asked_at)
     bring_manifests_up(context, sorted(leased), totals)
     trim_idle_tables(context)
     if totals.failed:
