@@ -61,6 +61,14 @@ class Cluster:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
         )  # fmt: skip
 
+    def stop_python(self) -> list[psutil.Process]:
+        """SIGSTOP for what runs tasks on one worker; whoever calls it kills them."""
+        family = psutil.Process(self.workers[0].pid).children(recursive=True)
+        found = [one for one in family if "python" in one.name()]
+        for one in found:
+            one.suspend()
+        return found
+
     def kill_worker(self) -> None:
         """kill −9 for a worker and the executor that it started."""
         worker = self.workers.pop()
@@ -87,11 +95,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
     ]
     url = _wait_for(master_log, r"Starting Spark master at (spark://\S+)")
-    for number in (1, 2):
+    for number, host in ((1, "127.0.0.1"), (2, "localhost")):  # Spark speculates on another host only
         log = logs / f"worker-{number}.log"
         processes.append(
             _start(log, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0",
-                   "--work-dir", str(logs / f"work-{number}"), "--host", "127.0.0.1", url)
+                   "--work-dir", str(logs / f"work-{number}"), "--host", host, url)
         )  # fmt: skip
         _wait_for(log, r"(Successfully registered with master)")
     cluster = Cluster(url, processes[1:])
@@ -120,29 +128,49 @@ def test_fsck_runs_on_two_workers_with_the_library_shipped_to_them(
     assert (kept["files"], kept["findings"]) == (8, 1), json.dumps(kept)
 
 
-def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, lake: SqlLake, tmp_path: Path) -> None:
-    """Half of the cluster dies in the middle of the work: exactly the right rows, in exactly the right files."""
+USERS = [f"user{number:02}" for number in range(40)]
+SLOW_WORKER = """
+spark.speculation true
+spark.speculation.interval 100ms
+spark.speculation.quantile 0.1
+spark.speculation.multiplier 1.1
+"""
+
+
+@pytest.fixture
+def filled(lake: SqlLake) -> SqlLake:
+    """2,500 versions of 2,000 rows of each user wait."""
     lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
-    users = [f"user{number:02}" for number in range(40)]
-    for user in users:
+    for user in USERS:
         lake.engine.load(
             lake.session(user), "app.t", pa.table({"id": range(2_000), "v": [f"{user} {n}" for n in range(2_000)]})
         )
         lake.run("UPDATE app.t SET v = v || '!' WHERE id < 500", user=user)
+    return lake
+
+
+def start_flush(cluster: Cluster, lake: SqlLake, cwd: Path, **settings: str) -> subprocess.Popen[str]:
+    """Returns in the middle of the work."""
     process = cluster.run(
-        lake.dsn, "flush", '{"force": true}', tmp_path, LAKEFORK_FLUSH__SLICE_ROWS="2500", LAKEFORK_FLUSH__SLICE_MB="1"
-    )
+        lake.dsn, "flush", '{"force": true}', cwd, LAKEFORK_FLUSH__SLICE_ROWS="2500", LAKEFORK_FLUSH__SLICE_MB="1",
+        **settings,
+    )  # fmt: skip
     with connect(lake.dsn) as connection:
         deadline = time.monotonic() + 100
         while not rows_of(connection, "SELECT 1 FROM lakefork.staged_file LIMIT 1"):
             assert process.poll() is None and time.monotonic() < deadline, "no task has begun"
             time.sleep(0.02)
-        cluster.kill_worker()
-        stdout, stderr = process.communicate(timeout=200)
-        assert process.returncode == 0, stdout + stderr
-        result = json.loads(stdout.splitlines()[-1])
-        assert (result["users"], result["rows_in"], result["rows_out"]) == (40, 40 * 2_500, 40 * 2_000)
-        assert result["peak_memory_mb"] > 700, "a driver alone takes half of that"
+    return process
+
+
+def check_flushed(process: subprocess.Popen[str], lake: SqlLake) -> None:
+    """Exactly the right rows, in exactly the right files."""
+    stdout, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stdout + stderr
+    result = json.loads(stdout.splitlines()[-1])
+    assert (result["users"], result["rows_in"], result["rows_out"]) == (40, 40 * 2_500, 40 * 2_000)
+    assert result["peak_memory_mb"] > 700, "a driver alone takes half of that"
+    with connect(lake.dsn) as connection:
         paths = [path for (path,) in rows_of(
             connection, "SELECT f.path FROM system.tables t "
             "CROSS JOIN LATERAL lakefork.table_files(t.catalog_id, t.table_id, NULL, '{}') f",
@@ -150,6 +178,30 @@ def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, lake: SqlLak
         assert rows_of(connection, "SELECT count(*) FROM lakefork.staged_file") == [(0,)]
     on_disk = sorted(str(path) for path in Path(lake.catalog.data_path).rglob("*.parquet"))
     assert on_disk == sorted(paths), "nothing of attempts that were lost"
+    assert len({Path(path).parent for path in paths}) == len(paths) == 40, "one file of each user, not two"
     found = duckdb.sql(f"SELECT _user_id, id, v FROM read_parquet({paths!r}) ORDER BY ALL").fetchall()
-    assert found == [(user, n, f"{user} {n}{'!' if n < 500 else ''}") for user in users for n in range(2_000)]
+    assert found == [(user, n, f"{user} {n}{'!' if n < 500 else ''}") for user in USERS for n in range(2_000)]
     assert lake.rows("SELECT count(*) FROM app.t", user="user07") == [(2_000,)]
+
+
+def test_a_flush_does_not_wait_for_a_worker_that_stands_still(
+    cluster: Cluster, filled: SqlLake, tmp_path: Path
+) -> None:
+    """Spark lets the other one do its task as well, without waiting for it: what either wrote counts once (scenario 12)."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(SLOW_WORKER)
+    process = start_flush(cluster, filled, tmp_path, SPARK_CONF_DIR=str(tmp_path / "conf"))
+    still = cluster.stop_python()
+    assert still
+    try:
+        check_flushed(process, filled)
+    finally:
+        for one in still:
+            one.kill()
+
+
+def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, filled: SqlLake, tmp_path: Path) -> None:
+    """Half of the cluster dies in the middle of the work."""
+    process = start_flush(cluster, filled, tmp_path)
+    cluster.kill_worker()
+    check_flushed(process, filled)
