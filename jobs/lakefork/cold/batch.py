@@ -145,7 +145,7 @@ def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
         "compression": "zstd",
         "use_dictionary": list(layout.dictionaries) or False,
         "write_page_index": True,
-        "store_schema": False,  # field ids and logical types say it all, and tiny files get a quarter smaller
+        "store_schema": False,  # field ids and logical types say it all, and tiny files get a third smaller
         "sorting_columns": [pq.SortingColumn(names.index(name)) for name in layout.key] or None,
         "bloom_filter_options": filters or None,
     }
