@@ -22,6 +22,10 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
+class NavigatedError(Exception):
+    """The page went elsewhere while it was asked."""
+
+
 class Page:
     """One tab. problems: errors of the console and of scripts; requests: every address that was asked for."""
 
@@ -39,6 +43,8 @@ class Page:
         while True:
             message = json.loads(self._socket.recv(timeout=30))
             if message.get("id") == self._number:
+                if "navigated or closed" in message.get("error", {}).get("message", ""):
+                    raise NavigatedError
                 assert "error" not in message, f"{method}: {message['error']}"
                 return dict(message["result"])
             self._note(message)
@@ -61,10 +67,12 @@ class Page:
 
     def wait_for(self, expression: str, seconds: float = 15) -> Any:
         deadline = time.monotonic() + seconds
-        while not (found := self.evaluate(expression)):
-            assert time.monotonic() < deadline, f"not so after {seconds} s: {expression}; {self.problems}"
+        while time.monotonic() < deadline:
+            with contextlib.suppress(NavigatedError):
+                if found := self.evaluate(expression):
+                    return found
             time.sleep(0.05)
-        return found
+        raise AssertionError(f"not so after {seconds} s: {expression}; {self.problems}")
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
