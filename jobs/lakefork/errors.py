@@ -53,6 +53,12 @@ class LimitError(LakeforkError):
     code = "limit_exceeded"
 
 
+class CancelledError(LakeforkError):
+    """Whoever asked does not want it any longer."""
+
+    code = "cancelled"
+
+
 class DatabaseError(LakeforkError):
     """Postgres could not do it, for a reason that lies there; trying again can succeed."""
 

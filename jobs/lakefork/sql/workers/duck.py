@@ -1,0 +1,270 @@
+"""The DuckDBs of a worker: one reads batches for our own SQL, others run users' SQL and can reach nothing else."""
+
+import functools
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefork.cold.reader import COMMON, open_reader
+from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
+from lakefork.predicates import quoted
+from lakefork.sql.workers.functions import check_tree
+from lakefork.storage import StorageOptions
+
+KEPT_WITH_FILES = 4
+MOST_KNOWN_FILES = 20_000
+KEPT_TEXTS = 1_000
+BATCH_ROWS = 10_000
+CHUNK_BYTES = 1 << 20
+
+
+class Duck:
+    """memory_mb holds for users' SQL; reading batches may take half as much again."""
+
+    def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int) -> None:
+        self._limits = {**COMMON, "memory_limit": f"{memory_mb}MB", "threads": str(threads)}
+        self._memory_mb = memory_mb
+        self.reader = open_reader(storage, memory_mb=reading_mb(memory_mb), threads=threads)
+        self._locked = self._lock(())
+        self._with_files: OrderedDict[tuple[str, ...], duckdb.DuckDBPyConnection] = OrderedDict()
+        views = self._locked.execute("SELECT lower(view_name) FROM duckdb_views()").fetchall()
+        self._builtin_views = frozenset(name for (name,) in views)
+        self._columns: dict[str, dict[int, str]] = {}  # of files that were looked at, by id: files never change
+        self._tree = functools.lru_cache(KEPT_TEXTS)(self._parse)
+
+    def read(self, sql: str, relations: Mapping[str, pa.Table]) -> pa.Table:
+        """Rows by SQL that Lakefork wrote."""
+        with _cursor(self.reader) as cursor:
+            register(cursor, relations)
+            with domain_errors():
+                return plain(cursor.execute(sql).to_arrow_table())
+
+    def stream(
+        self,
+        sql: str,
+        relations: Mapping[str, pa.Table],
+        views: Mapping[str, str],
+        paths: Sequence[str],
+        *,
+        max_rows: int | None,
+        setting: str,
+    ) -> Iterator[pa.Table]:
+        """Rows by SQL that somebody else wrote: no files but these, no settings, no functions but those allowed."""
+        self._check(sql, {*relations, *views})
+        with _cursor(self._with(tuple(paths)) if paths else self._locked) as cursor, domain_errors():
+            register(cursor, relations)
+            for name, view in views.items():
+                cursor.execute(f"CREATE TEMP VIEW {name} AS {view}")
+            found = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
+            yield from _chunks(found, max_rows, setting, self._memory_mb)
+
+    def _check(self, sql: str, relations: set[str]) -> None:
+        with domain_errors():
+            tree = self._tree(sql)
+        check_tree(json.loads(tree), relations, self._builtin_views)
+
+    def _parse(self, sql: str) -> str:
+        with _cursor(self._locked) as cursor:
+            (tree,) = cursor.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or ("",)
+            return str(tree)
+
+    def _with(self, paths: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+        """A DuckDB whose files cannot be changed once it is locked; the last few are kept for the next query."""
+        found = self._with_files.pop(paths, None) or self._lock(paths)
+        self._with_files[paths] = found
+        while len(self._with_files) > KEPT_WITH_FILES:
+            self._with_files.popitem(last=False)[1].close()
+        return found
+
+    def _lock(self, paths: Sequence[str]) -> duckdb.DuckDBPyConnection:
+        database = duckdb.connect(":memory:", config=self._limits)
+        if paths:
+            database.execute("SET disabled_optimizers = 'top_n_window_elimination'")
+            database.execute("SET parquet_metadata_cache = true")
+            # What several of them keep of files would count together against the limit of the process.
+            database.execute("SET enable_external_file_cache = false")
+            database.execute(f"SET allowed_paths = [{_list(paths)}]")
+        for name, value in _LOCKED.items():
+            database.execute(f"SET {name} = {value}")
+        return database
+
+    def excluded_by_bloom_filter(self, paths: Sequence[str], column_id: int, literals: Sequence[str]) -> list[str]:
+        """The batches whose filters say that they have none of the values; none where they cannot tell.
+
+        A file knows its columns by the names of when it was written; another one may have had this name then.
+        """
+        with _cursor(self.reader) as cursor, domain_errors():
+            names = self._names_by_path(cursor, paths, column_id)
+            excluded: set[str] = set()
+            for name in set(names.values()):
+                excluded |= _probe(cursor, [path for path in paths if names.get(path) == name], name, literals)
+        return sorted(excluded)
+
+    def _names_by_path(self, cursor: Any, paths: Sequence[str], column_id: int) -> dict[str, str]:
+        unknown = [path for path in paths if path not in self._columns]
+        if unknown:
+            schemas = cursor.execute(
+                f"SELECT file_name, map(list(field_id), list(name)) FROM parquet_schema([{_list(unknown)}]) "
+                "WHERE field_id IS NOT NULL GROUP BY file_name"
+            ).fetchall()
+            if len(self._columns) + len(unknown) > MOST_KNOWN_FILES:
+                self._columns.clear()
+            self._columns.update(schemas)
+        known = {path: self._columns[path].get(column_id) for path in paths if path in self._columns}
+        return {path: name for path, name in known.items() if name is not None}
+
+
+def reading_mb(memory_mb: int) -> int:
+    return memory_mb // 2
+
+
+@contextmanager
+def _cursor(database: duckdb.DuckDBPyConnection) -> Iterator[Any]:
+    """A connection of its own: what is registered here is seen here only."""
+    cursor = database.cursor()
+    try:
+        yield cursor
+    finally:
+        cursor.close()
+
+
+def _probe(cursor: Any, paths: Sequence[str], name: str, literals: Sequence[str]) -> set[str]:
+    out = set(paths)
+    for literal in literals:
+        try:
+            found = cursor.execute(
+                f"SELECT file_name FROM parquet_bloom_probe([{_list(paths)}], {quoted(name)}, {literal}) "
+                "GROUP BY file_name HAVING bool_and(bloom_filter_excludes)"
+            ).fetchall()
+        except duckdb.Error:  # a type that was changed since
+            return set()
+        out &= {path for (path,) in found}
+    return out
+
+
+def _list(paths: Sequence[str]) -> str:
+    return ", ".join(quoted(path) for path in paths)
+
+
+def register(cursor: Any, relations: Mapping[str, pa.Table]) -> None:
+    for name, relation in relations.items():
+        if _has_nan(relation) or _has_json(relation):
+            # Comparisons are pushed down into Arrow, for which NaN is not the greatest value and JSON no text.
+            cursor.register(f"{name}_arrow", relation)
+            cursor.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
+        else:
+            cursor.register(name, relation)
+
+
+def _has_nan(rows: pa.Table) -> bool:
+    return any(
+        pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # None: there is no row
+        for column in rows.columns
+    )
+
+
+def _has_json(rows: pa.Table) -> bool:
+    return any(isinstance(field.type, pa.JsonType) for field in rows.schema)
+
+
+def _chunks(found: pa.RecordBatchReader, max_rows: int | None, setting: str, memory_mb: int) -> Iterator[pa.Table]:
+    """At least one, so that an empty answer has its columns."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = waiting = chunks = 0
+    for batch in found:
+        rows += batch.num_rows
+        size += batch.nbytes
+        waiting += batch.nbytes
+        if size > memory_mb << 20:
+            raise LimitError(f"the answer needs more than {memory_mb} MB (setting sql.memory_mb)")
+        if max_rows is not None and rows > max_rows:
+            raise LimitError(f"there are more than {max_rows} rows: add LIMIT, or raise the setting {setting}")
+        batches.append(batch)
+        if waiting >= CHUNK_BYTES:
+            yield plain(pa.Table.from_batches(batches))
+            batches, waiting, chunks = [], 0, chunks + 1
+    if batches or not chunks:
+        yield plain(pa.Table.from_batches(batches, schema=found.schema))
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """DuckDB's own types as ones that everybody reads: booleans, and whole numbers of 128 bits (sums are)."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if isinstance(field.type, pa.Bool8Type):
+            table = table.set_column(place, field.name, column.cast(pa.bool_()))
+        elif isinstance(field.type, pa.OpaqueType) and field.type.type_name in ("hugeint", "uhugeint"):
+            table = table.set_column(place, field.name, _whole_numbers(column, field.type.type_name))
+        elif isinstance(field.type, pa.OpaqueType):
+            table = table.set_column(place, field.name, as_text(column))
+    return table
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that others cannot read, as DuckDB writes them."""
+    with duckdb.connect(":memory:") as connection:
+        connection.register("shown", pa.table({"value": column}))
+        return connection.execute("SELECT CAST(value AS VARCHAR) AS value FROM shown").to_arrow_table()["value"]
+
+
+def _whole_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+    signed = kind == "hugeint"
+    values = [
+        None if value is None else int.from_bytes(value, "little", signed=signed)
+        for value in column.cast(pa.binary(16)).to_pylist()
+    ]
+    try:
+        return pa.chunked_array([pa.array(values, pa.int64())])
+    except OverflowError:
+        return pa.chunked_array([pa.array([None if one is None else str(one) for one in values], pa.string())])
+
+
+@contextmanager
+def domain_errors() -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # what goes wrong late comes through Arrow
+        raise domain_error(error) from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            raise OutOfMemoryError from error
+        raise LakeforkError(f"the query engine failed: {error}") from error
+    except UnicodeEncodeError:
+        raise InvalidInputError("the text has half of a surrogate pair") from None
+
+
+class OutOfMemoryError(LakeforkError):
+    """The statement needed more than the process may have; the engine says how much that is."""
+
+    code = "out_of_memory"
+
+
+def domain_error(error: Exception) -> LakeforkError:
+    """DuckDB's first line is made for people; the rest is an excerpt of SQL that the user did not write."""
+    line = str(error).split("\n", 1)[0]
+    said = line.split("Error: ", 1)[-1]
+    out_of_memory = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError) or "Out of Memory Error:" in line
+    if out_of_memory or "bad_alloc" in line:
+        return OutOfMemoryError()
+    if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+        return LakeforkError(f"the query engine failed: {said}")
+    if isinstance(error, duckdb.PermissionException):
+        return PermissionDeniedError(f"permission denied: {said}")
+    return InvalidInputError(said)
+
+
+_LOCKED = {
+    "TimeZone": "'UTC'",
+    "temp_directory": "''",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "enable_external_access": "false",
+    "lock_configuration": "true",
+}

@@ -1,0 +1,327 @@
+"""The engine's side of its workers: a small pool of processes, each ended when its statement must end, and replaced."""
+
+import contextlib
+import contextvars
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+import lakefork
+from lakefork.errors import CancelledError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError, SetupError
+from lakefork.sql.workers.messages import (
+    END,
+    ERROR,
+    ROWS,
+    ClosedError,
+    Probe,
+    Request,
+    receive,
+    rows_of,
+    send_request,
+)
+from lakefork.storage import StorageOptions
+
+STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
+NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
+SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
+_BY_CODE = {error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError)}
+
+
+class TooLongError(LimitError):
+    """The time of the statement is over."""
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    storage: StorageOptions
+    memory_mb: int
+    threads: int
+    hot_cache_mb: int
+    timeout_seconds: float
+
+    def as_json(self) -> str:
+        environment = {name: value for name, value in os.environ.items() if name.startswith(STORAGE_VARIABLES)}
+        return json.dumps({**asdict(self), "environment": environment})
+
+
+class Zygote:
+    """Starts with the first engine of the process, ends with the process."""
+
+    _current: ClassVar["Zygote | None"] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_WORKERS)}
+        library = str(Path(lakefork.__file__).parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join([library, *filter(None, [environment.get("PYTHONPATH")])])
+        # Threads of libraries do not survive a fork; Arrow's own allocator reserves a gigabyte at once.
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lakefork.sql.workers.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @classmethod
+    def fork(cls, config: WorkerConfig) -> "Worker":
+        """A new worker; it may still be starting."""
+        work, their_work = socket.socketpair()
+        report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with their_work, their_report, cls._lock:
+            message, fds = [config.as_json().encode()], [their_work.fileno(), their_report.fileno()]
+            try:
+                socket.send_fds(cls._alive()._control, message, fds)
+            except OSError:  # it was ended by somebody else
+                cls._current = None
+                socket.send_fds(cls._alive()._control, message, fds)
+        return Worker(work, report)
+
+    @classmethod
+    def _alive(cls) -> "Zygote":
+        current = cls._current
+        if current is None or current._owner != os.getpid() or current._process.poll() is not None:
+            current = cls._current = Zygote()
+        return current
+
+
+class Worker:
+    """One process; it serves one statement at a time."""
+
+    def __init__(self, sock: socket.socket, report: socket.socket) -> None:
+        self.sock = sock
+        self._report = report
+        self._pidfd: int | None = None
+        self.pid: int | None = None
+
+    def is_alive(self) -> bool:
+        """While it is idle: it says nothing unless it is asked."""
+        self.sock.setblocking(False)
+        try:
+            return bool(self.sock.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        self._identify()
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            elif self.pid is not None:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def ended_by(self) -> Mapping[str, int]:
+        """The signal that ended it, and the most memory that it had in KB; empty if nobody knows."""
+        self._identify()
+        text = self._said()
+        return json.loads(text) if text else {}
+
+    def close(self) -> None:
+        self.sock.close()
+        self._report.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _identify(self) -> None:
+        if self.pid is not None or not self._is_told():
+            return
+        text, fds, _, _ = socket.recv_fds(self._report, 64, 1)
+        if text:
+            self.pid, self._pidfd = int(text), next(iter(fds), None)
+
+    def _said(self) -> bytes:
+        return self._report.recv(1024) if self._is_told() else b""
+
+    def _is_told(self) -> bool:
+        poll = select.poll()
+        poll.register(self._report, select.POLLIN)
+        return bool(poll.poll(SECONDS_TO_TELL * 1000))
+
+
+class Cancellation:
+    """Ends a statement from another thread: whatever worker it uses is killed, and it uses no other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers: list[Worker] = []
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.is_cancelled = True
+            for worker in self._workers:
+                worker.kill()
+
+    @contextlib.contextmanager
+    def watch(self, worker: Worker) -> Iterator[None]:
+        with self._lock:
+            self.check()
+            self._workers.append(worker)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._workers.remove(worker)
+
+    def check(self) -> None:
+        if self.is_cancelled:
+            raise CancelledError("the statement was cancelled")
+
+
+current_cancellation: contextvars.ContextVar[Cancellation | None] = contextvars.ContextVar("cancellation", default=None)
+
+
+class QueryWorkers:
+    """At most so many processes; each is started when it is needed first."""
+
+    def __init__(self, config: WorkerConfig, most: int) -> None:
+        self._config, self._most = config, most
+        self._changed = threading.Condition()
+        self._idle: list[Worker] = [Zygote.fork(config)]  # one starts while the engine does
+        self._busy: set[Worker] = set()
+        self._is_closed = False
+
+    def run(self, request: Request | Probe, *, seconds: float | None = None) -> pa.Table:
+        """All rows of the answer; seconds: less time than the statement may take."""
+        return _joined(list(self.stream(request, seconds=seconds)))
+
+    def stream(self, request: Request | Probe, *, seconds: float | None = None) -> Iterator[pa.Table]:
+        """Rows as they come; whoever stops reading, or is interrupted, ends the worker."""
+        limit = self._config.timeout_seconds
+        deadline = time.monotonic() + min(seconds or limit, limit)
+        cancellation = current_cancellation.get() or Cancellation()
+        worker = self._acquire(deadline)
+        is_reusable = False
+        try:
+            with cancellation.watch(worker):
+                error = None
+                worker.sock.settimeout(_left(deadline))
+                send_request(worker.sock, request)
+                while (frame := _next_frame(worker, deadline)).kind != END:
+                    if frame.kind == ROWS:
+                        yield rows_of(frame.body)
+                    elif frame.kind == ERROR:
+                        error = self._error(frame.json["code"], frame.json["message"])
+            is_reusable = not frame.json["retired"]
+            if error:
+                raise error
+        except TimeoutError:
+            raise TooLongError(
+                "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
+            ) from None
+        except ClosedError:
+            cancellation.check()
+            raise self._why_it_ended(worker) from None
+        finally:
+            self._release(worker, is_reusable=is_reusable)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            for worker in self._busy:
+                worker.kill()
+            for worker in self._idle:
+                worker.close()  # it ends when it notices
+            self._idle.clear()
+            self._changed.notify_all()
+
+    def _acquire(self, deadline: float) -> Worker:
+        """The one that was used last, because it has most in its caches."""
+        with self._changed:
+            while not self._is_closed:
+                if self._idle:
+                    worker = self._idle.pop()
+                    if not worker.is_alive():
+                        worker.close()
+                        continue
+                elif len(self._busy) < self._most:
+                    worker = Zygote.fork(self._config)
+                else:
+                    if not self._changed.wait(max(0, deadline - time.monotonic())):
+                        raise LimitError(
+                            f"all {self._most} query workers are busy: try again later, or raise the setting sql.workers"
+                        )
+                    continue
+                self._busy.add(worker)
+                return worker
+        raise LakeforkError("the engine was closed")
+
+    def _release(self, worker: Worker, *, is_reusable: bool) -> None:
+        with self._changed:
+            self._busy.discard(worker)
+            if not is_reusable:
+                worker.kill()
+                worker.close()
+                if not self._is_closed:
+                    self._idle.insert(0, Zygote.fork(self._config))
+            elif self._is_closed:
+                worker.close()
+            else:
+                self._idle.append(worker)
+            self._changed.notify()
+
+    def _error(self, code: str, message: str) -> LakeforkError:
+        if code == "out_of_memory":
+            return self._too_much_memory()
+        return _BY_CODE.get(code, LakeforkError)(message)
+
+    def _too_much_memory(self) -> LimitError:
+        return LimitError(f"the statement needed more than {self._config.memory_mb} MB (setting sql.memory_mb)")
+
+    def _why_it_ended(self, worker: Worker) -> LakeforkError:
+        ended = worker.ended_by()
+        if ended.get("signal") == signal.SIGXCPU:
+            return TooLongError("the statement took too long and was stopped (setting sql.statement_timeout_seconds)")
+        if ended.get("signal") == signal.SIGKILL or ended.get("peak_kb", 0) >> 10 > self._config.memory_mb:
+            return self._too_much_memory()
+        return EngineCrashedError("the statement crashed the query engine, which was started again; change the statement")
+
+
+class EngineCrashedError(LakeforkError):
+    """DuckDB ended its process; the statement did nothing."""
+
+    code = "engine_crashed"
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _next_frame(worker: Worker, deadline: float) -> Any:
+    worker.sock.settimeout(_left(deadline))
+    return receive(worker.sock)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """Sums of 128 bits come as whole numbers where those of a chunk fit, else as text."""
+    if len(tables) > 1 and any(table.schema != tables[0].schema for table in tables):
+        for place, field in enumerate(tables[0].schema):
+            if any(table.schema.field(place).type != field.type for table in tables):
+                tables = [
+                    table.set_column(place, field.name, table.column(place).cast(pa.string())) for table in tables
+                ]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)

@@ -1,0 +1,109 @@
+"""A worker: takes one request after the other from its socket, and streams the rows back."""
+
+import os
+import signal
+import socket
+from typing import Any
+
+import pyarrow as pa
+
+from lakefork.errors import InvalidInputError, LakeforkError, PermissionDeniedError
+from lakefork.sql.workers.duck import Duck, OutOfMemoryError, domain_errors, reading_mb
+from lakefork.sql.workers.limits import data_bytes, give_back_memory, limit_cpu, limit_memory
+from lakefork.sql.workers.messages import (
+    END,
+    ERROR,
+    ROWS,
+    ClosedError,
+    Probe,
+    Read,
+    Request,
+    RequestReader,
+    receive,
+    send,
+    stream_of,
+)
+from lakefork.storage import StorageOptions
+
+
+def serve(sock: socket.socket, config: dict[str, Any]) -> None:
+    """Returns when the engine has closed the socket, or when the process has grown too much to be used again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the engine, which then ends the worker
+    os.environ.update(config["environment"])
+    memory_mb = config["memory_mb"]
+    duck = Duck(StorageOptions(**config["storage"]), memory_mb=memory_mb, threads=config["threads"])
+    requests = RequestReader(config["hot_cache_mb"] << 20)
+    baseline = limit_memory(memory_mb + reading_mb(memory_mb))
+    try:
+        while True:
+            frame = receive(sock)
+            limit_cpu(config["timeout_seconds"] * config["threads"])
+            _answer(sock, duck, requests.read(frame))
+            del frame
+            is_too_large = _has_grown(baseline, memory_mb)
+            send(sock, END, {"retired": is_too_large})
+            if is_too_large:
+                return
+    except ClosedError:
+        return
+
+
+def _has_grown(baseline: int, memory_mb: int) -> bool:
+    """Whether what earlier statements left would be missed by the next; the reader's cache counts as its own."""
+    most = baseline + ((reading_mb(memory_mb) + memory_mb // 4) << 20)
+    if data_bytes() > most:
+        give_back_memory()
+    return data_bytes() > most
+
+
+def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
+    try:
+        if isinstance(request, Probe):
+            excluded = duck.excluded_by_bloom_filter(request.paths, request.column_id, request.literals)
+            _send_rows(sock, pa.table({"path": pa.array(excluded, pa.string())}))
+            return
+        with domain_errors():
+            _run(sock, duck, request)
+    except ClosedError:
+        raise
+    except LakeforkError as error:
+        message = str(error.args[0]) if error.args else ""
+        send(sock, ERROR, {"code": error.code, "message": message})
+    except Exception as error:  # noqa: BLE001 - a mistake of ours must not cost the statement its answer
+        send(sock, ERROR, {"code": "error", "message": f"the query engine failed: {type(error).__name__}: {error}"})
+
+
+def _run(sock: socket.socket, duck: Duck, request: Request) -> None:
+    relations = dict(request.relations)
+    for name, row_filter in request.row_filters.items():
+        relations[name] = duck.read(f"SELECT * FROM given WHERE {row_filter}", {"given": relations[name]})
+    rows = None
+    for read in request.reads:
+        rows = _read(duck, read, relations)
+        relations[read.name] = rows
+    if request.sql is None:
+        if rows is not None:
+            _send_rows(sock, rows)
+        return
+    hidden = {name for read in request.reads for name in read.relations.values()}
+    visible = {name: rows for name, rows in relations.items() if name not in hidden}
+    chunks = duck.stream(
+        request.sql, visible, request.views, request.paths, max_rows=request.max_rows, setting=request.setting
+    )
+    for chunk in chunks:
+        _send_rows(sock, chunk)
+
+
+def _read(duck: Duck, read: Read, relations: dict[str, pa.Table]) -> pa.Table:
+    try:
+        return duck.read(read.sql, {name: relations[given] for name, given in read.relations.items()})
+    except OutOfMemoryError:
+        raise
+    except InvalidInputError as error:
+        if read.refusal is None:
+            raise
+        raise PermissionDeniedError(read.refusal) from error
+
+
+def _send_rows(sock: socket.socket, rows: pa.Table) -> None:
+    send(sock, ROWS, {}, stream_of(rows))

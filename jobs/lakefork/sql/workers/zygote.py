@@ -1,0 +1,86 @@
+"""The process that workers are forked from: it has imported what they need, and never runs anything of users itself.
+
+Run as `python -m lakefork.sql.workers.zygote FD`; FD is the control socket, on which an engine asks for workers.
+"""
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+
+# Imported before the first fork, so that a new worker takes milliseconds.
+from lakefork.sql.workers import worker
+from lakefork.sql.workers.limits import end_with_parent
+
+MOST_TEXT = 1 << 16
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    wake_up, woken = socket.socketpair()
+    for end in (wake_up, woken):
+        end.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    reports: dict[int, socket.socket] = {}  # where to tell how a worker ended, by process id
+    while True:
+        ready, _, _ = select.select([control, wake_up], [], [])
+        if wake_up in ready:
+            wake_up.recv(4096)
+            _reap(reports)
+        if control in ready and not _fork(control, wake_up, woken, reports):
+            break
+    for pid in reports:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _fork(
+    control: socket.socket, wake_up: socket.socket, woken: socket.socket, reports: dict[int, socket.socket]
+) -> bool:
+    """False if the engines' process is gone."""
+    text, fds, _, _ = socket.recv_fds(control, MOST_TEXT, 2)
+    if not text:
+        return False
+    work, report = (socket.socket(fileno=fd) for fd in fds)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in (control, wake_up, woken, report, *reports.values()):
+            other.close()
+        end_with_parent(parent)
+        status = 1
+        try:
+            worker.serve(work, json.loads(text))
+            status = 0
+        finally:
+            os._exit(status)
+    work.close()
+    reports[pid] = report
+    pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    socket.send_fds(report, [str(pid).encode()], [] if pidfd is None else [pidfd])
+    if pidfd is not None:
+        os.close(pidfd)
+    return True
+
+
+def _reap(reports: dict[int, socket.socket]) -> None:
+    while reports:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if not pid:
+            return
+        with reports.pop(pid) as report:
+            ended = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "peak_kb": usage.ru_maxrss}
+            try:
+                report.send(json.dumps(ended).encode())
+            except OSError:
+                pass  # nobody wants to know
+
+
+if __name__ == "__main__":
+    main()
