@@ -108,6 +108,7 @@ class SqlSettings(Section):
     memory_mb: int = Field(1024, ge=64)
     hot_cache_mb: int = Field(256, ge=0)
     threads: int = Field(2, ge=1)
+    workers: int = Field(8, ge=1)
 
 
 class Settings(BaseSettings):

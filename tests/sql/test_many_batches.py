@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from lakefork.errors import LakeforkError
 from lakefork.sql import select
+from lakefork.sql.workers.duck import Duck
+from lakefork.storage import StorageOptions
 from sql_lake import SqlLake
 
 
@@ -32,8 +35,9 @@ def app(module_lake: SqlLake) -> SqlLake:
 def test_it_is_used_and_answers_the_same(app: SqlLake, monkeypatch: pytest.MonkeyPatch) -> None:
     query = "SELECT n, count(*), min(s), max(_updated) > TIMESTAMPTZ '2025-01-01 00:00:00+00' FROM app.t WHERE id >= 50 GROUP BY n ORDER BY n"
     opened = []
-    real = app.engine._resources.duck._with
-    monkeypatch.setattr(app.engine._resources.duck, "_with", lambda paths: opened.append(paths) or real(paths))
+    workers = app.engine._resources.workers
+    real = workers.run
+    monkeypatch.setattr(workers, "run", lambda request: opened.append(request.paths) or real(request))
     found = app.rows(query, user="ada")
     assert len(opened) == 1 and len(opened[0]) == 12
     assert app.rows("SELECT * FROM app.t ORDER BY id LIMIT 1", user="ada")[0][:3] == (0, 0, "ada0")
@@ -70,14 +74,14 @@ def test_nothing_else_can_be_reached(app: SqlLake, stolen: str) -> None:
 def test_the_database_itself_opens_nothing_else(app: SqlLake) -> None:
     """Should a text ever get past the grammar."""
     root = Path(app.catalog.data_path) / "app"
-    mine = frozenset(str(path) for path in (root / "t" / "user_ada").glob("*.parquet"))
+    mine = tuple(sorted(str(path) for path in (root / "t" / "user_ada").glob("*.parquet")))
     secret = next((root / "secret").rglob("*.parquet"))
-    with app.engine._resources.duck.locked(mine) as cursor:
-        assert cursor.query(f"SELECT count(*) AS n FROM read_parquet({sorted(mine)!r})")["n"].to_pylist() == [1200]
-        for text in (
-            f"SELECT * FROM read_parquet('{secret}')", "SET allowed_paths = ['/']", "SET enable_external_access = true",
-            f"COPY (SELECT 1) TO '{root}/x.parquet'", f"COPY (SELECT 1) TO '{next(iter(mine))}'",
-            "INSTALL httpfs", "ATTACH '/tmp/x.duckdb'",
-        ):  # fmt: skip
-            with pytest.raises(LakeforkError):
-                cursor.query(text)
+    database = Duck(StorageOptions(), memory_mb=64, threads=1)._with(mine)
+    assert database.execute(f"SELECT count(*) AS n FROM read_parquet({list(mine)!r})").fetchall() == [(1200,)]
+    for text in (
+        f"SELECT * FROM read_parquet('{secret}')", "SET allowed_paths = ['/']", "SET enable_external_access = true",
+        f"COPY (SELECT 1) TO '{root}/x.parquet'", f"COPY (SELECT 1) TO '{mine[0]}'",
+        "INSTALL httpfs", "ATTACH '/tmp/x.duckdb'",
+    ):  # fmt: skip
+        with pytest.raises(duckdb.Error):
+            database.execute(text)

@@ -8,7 +8,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakefork.predicates import duckdb_literal
-from lakefork.sql.expressions import refuse_what_reaches_out
 from lakefork.sql.rows import quoted_name
 from lakefork.sql.select import names_whole_rows
 from lakefork.sql.statements import TableName
@@ -48,10 +47,6 @@ class Change:
         return frozenset(
             fold(identifier.name) for one in self.expressions for identifier in one.find_all(exp.Identifier)
         )
-
-    def refuse_what_reaches_out(self) -> None:
-        for one in self.expressions:
-            refuse_what_reaches_out(one)
 
 
 def columns_in(definition: TableDefinition, change: Change) -> tuple[Column, ...]:

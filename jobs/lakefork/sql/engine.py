@@ -3,13 +3,14 @@
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from psycopg_pool import PoolTimeout
+from sqlglot import exp
 
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
@@ -22,13 +23,14 @@ from lakefork.sql.quick_insert import QuickInserter
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Affected, Done, Result, Rows, from_columns
 from lakefork.sql.schemas import SchemaWriter
-from lakefork.sql.select import Reader
+from lakefork.sql.select import Prepared, Reader
 from lakefork.sql.session import Role, Session
 from lakefork.sql.show import Shower
 from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.sql.system_writes import SystemWriter
 from lakefork.sql.tables import Tables
-from lakefork.sql.versions import Scanned
+from lakefork.sql.versions import Found
+from lakefork.sql.workers.pool import Cancellation, current_cancellation
 from lakefork.sql.write import Writer
 from lakefork.tables import fold
 
@@ -72,9 +74,12 @@ class Engine:
             raise outcome.error
         return outcome.results
 
-    def run(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> Outcome:
-        """Like execute, but tells what was done before an error."""
+    def run(
+        self, session: Session, text: str, parameters: Sequence[Any] = (), cancellation: Cancellation | None = None
+    ) -> Outcome:
+        """Like execute, but tells what was done before an error; cancellation: with which others can end it."""
         results: list[Result] = []
+        token = current_cancellation.set(cancellation)
         try:
             statements = parsed(text)
             if parameters:
@@ -84,6 +89,8 @@ class Engine:
                     results.append(self._execute(session, statement, parameters))
         except LakeforkError as error:
             return Outcome(results, error)
+        finally:
+            current_cancellation.reset(token)
         return Outcome(results)
 
     @contextmanager
@@ -166,38 +173,40 @@ class Engine:
 
     def _select(self, session: Session, statement: st.Select, parameters: Sequence[Any]) -> Rows:
         resources = self._resources
-        query = bind(statement.query, parameters, session)
-        with resources.readers.transaction() as connection:
-            reader = Reader(
-                connection, resources.duck, resources.lookup, session, resources.manifests, resources.hot_cache
-            )
-            prepared = reader.prepare(query, with_views=True)
-        with resources.duck.locked(prepared.paths) as cursor:
-            cursor.register(prepared.relations)
-            cursor.create_views(prepared.views)
-            return Rows(statement.text, cursor.query(prepared.sql, max_rows=resources.settings.max_rows))
+        prepared = self._prepare(session, bind(statement.query, parameters, session), with_views=True)
+        return Rows(statement.text, resources.workers.run(prepared.request(max_rows=resources.settings.max_rows)))
 
-    def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:
-        """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
+    def _prepare(self, session: Session, query: exp.Expr, *, with_views: bool) -> Prepared:
         resources = self._resources
         with resources.readers.transaction() as connection:
             reader = Reader(
-                connection, resources.duck, resources.lookup, session, resources.manifests, resources.hot_cache
+                connection, resources.workers, resources.lookup, session, resources.manifests, resources.hot_cache
             )
-            prepared = reader.prepare(bind(statement.query, parameters, session))
+            return reader.prepare(query, with_views=with_views)
+
+    def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:
+        """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
+        prepared = self._prepare(session, bind(statement.query, parameters, session), with_views=False)
         rows = [
             (
-                table, *(_counts(scanned) if wanted.row_filter is None else (None,) * 5),
-                ", ".join(str(one) for one in (*wanted.predicates, *wanted.filters)) or None,
-                wanted.row_filter, scanned.rows.num_rows,
+                scan.table, *(_counts(scan.found) if scan.found.wanted.row_filter is None else (None,) * 5),
+                ", ".join(map(str, (*scan.found.wanted.predicates, *scan.found.wanted.filters))) or None,
+                scan.found.wanted.row_filter, count,
             )
-            for table, wanted, scanned in prepared.scans
+            for scan, count in zip(prepared.scans, self._count_rows(prepared), strict=True)
         ]  # fmt: skip
         names = [
             "table", "hot_versions", "batches", "batches_read", "batches_grouped", "skipped", "predicates",
             "row_filter", "rows",
         ]  # fmt: skip
         return from_columns(statement.text, names, rows)
+
+    def _count_rows(self, prepared: Prepared) -> list[int]:
+        if not prepared.scans:
+            return []
+        counts = ", ".join(f"(SELECT count(*) FROM {scan.relation})" for scan in prepared.scans)
+        counted = self._resources.workers.run(replace(prepared, sql=f"SELECT [{counts}] AS rows").request())
+        return list(counted["rows"][0].as_py())
 
     def _shows(self) -> dict[type, Callable[..., Rows]]:
         show = self._shower
@@ -222,11 +231,11 @@ class Engine:
         }
 
 
-def _counts(scanned: Scanned) -> tuple[int, int, int, int, str | None]:
+def _counts(found: Found) -> tuple[int, int, int, int, str | None]:
     """batches_grouped: those in which a key may have several versions; skipped: how many batches were, and by what."""
-    plan = scanned.plan
+    plan = found.plan
     skipped = "; ".join(f"{count} by {reason}" for reason, count in plan.skipped.items())
-    return scanned.hot_versions, scanned.batches, len(plan.batches), len(plan.grouped), skipped or None
+    return found.hot_versions, found.batches, len(plan.batches), len(plan.grouped), skipped or None
 
 
 @functools.lru_cache(maxsize=KEPT_TEXTS)

@@ -1,4 +1,4 @@
-"""Expressions of users: parameters filled in, who CURRENT_USER is, and nothing that could reach beyond the tables."""
+"""Expressions of users: parameters filled in, who CURRENT_USER is, and which of them are constants."""
 
 import datetime
 import json
@@ -9,35 +9,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from lakefork.errors import InvalidInputError, LimitError, PermissionDeniedError
+from lakefork.errors import InvalidInputError
 from lakefork.predicates import text_of
 from lakefork.sql.session import Session
 
 MOST_DIGITS = 40
-MOST_REPEATED = 10_000_000
-# DuckDB computes these for constants in one go, whatever its limit of memory, and cannot be interrupted then.
-_MULTIPLIERS = {"range", "generate_series", "repeat", "lpad", "rpad", "pad", "list_resize", "array_resize"}
-TABLE_FUNCTIONS = {"unnest", "range", "generate_series", "generateseries", "explode", "json_each", "json_tree"}
-_FORBIDDEN_FUNCTIONS = {
-    "current_setting", "getenv", "getvariable", "query", "query_table", "glob", "which_secret", "nextval", "currval",
-    "set_config",
-    "write_log", "json_execute_serialized_sql", "json_serialize_sql", "json_serialize_plan",
-    "add_parquet_key", "sql_auto_complete",
-    "seq_scan", "arrow_scan", "pandas_scan", "python_map_function", "summary", "force_checkpoint",
-    "checkpoint",
-}  # fmt: skip
-_FORBIDDEN_PREFIXES = (
-    "duckdb_",
-    "pragma_",
-    "read_",
-    "parquet_",
-    "pg_",
-    "sniff_",
-    "enable_",
-    "disable_",
-    "load_",
-    "test_",
-)
 
 
 def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> exp.Expr:
@@ -139,25 +115,3 @@ def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
         digits = str(expression.this)
         return (True, int(digits)) if digits.isdecimal() and len(digits) <= MOST_DIGITS else (False, None)
     return False, None
-
-
-def function_name(function: exp.Func) -> str:
-    return (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
-
-
-def _is_large(node: exp.Expr) -> bool:
-    known, value = constant(node)
-    return not node.is_string and (not known or int(value) > MOST_REPEATED)
-
-
-def refuse_what_reaches_out(expression: exp.Expr) -> None:
-    """DuckDB is locked anyway; this says it in words, and keeps what it could tell of itself."""
-    for function in expression.find_all(exp.Func):
-        name = function_name(function)
-        if name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES):
-            raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
-        as_value = not isinstance(function.parent, exp.Table)
-        if name in _MULTIPLIERS and as_value and any(_is_large(node) for node in function.find_all(exp.Literal)):
-            raise LimitError(
-                f"the statement needs too much memory: {name} may make up to {MOST_REPEATED} values at once"
-            )

@@ -1,4 +1,4 @@
-"""Hot rows that were read before, kept as Arrow, so that only what was written since is read again.
+"""Hot rows that were read before, kept where workers can map them, so that only what was written since is read again.
 
 A hot row never changes: it comes with a transaction, and goes when it is published or forgotten. So what one Postgres
 snapshot saw of a table is right for a later one that still has as many of those rows, once those new to it are added.
@@ -14,10 +14,10 @@ import pyarrow as pa
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import Moment, count_versions, moment_of, read_versions
 from lakefork.hot.tables import HotTable
+from lakefork.sql.workers.shared_rows import extend, share
 from lakefork.tables import Column
 
 WORTH_KEEPING = 1_000  # rows; fewer are read as quickly as they are counted
-MAX_CHUNKS = 64
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class HotCache:
         rows = self._brought_up(connection, hot, user_id, columns, kept, batches_too=batches_too) if kept else None
         if rows is None:
             rows = read_versions(connection, hot, user_id, columns, batches_too=batches_too)
+            if rows.num_rows >= WORTH_KEEPING and rows.nbytes <= self._max_bytes:
+                rows = share(rows)
         if rows.num_rows >= WORTH_KEEPING and (kept is None or rows is not kept.rows):
             self._keep(key, Kept(moment_of(connection), rows))
         return rows
@@ -76,8 +78,7 @@ class HotCache:
         if not unseen:
             return kept.rows
         new = read_versions(connection, hot, user_id, columns, batches_too=batches_too, not_seen_by=snapshot)
-        rows = pa.concat_tables([kept.rows, new])
-        return rows.combine_chunks() if rows.column(0).num_chunks > MAX_CHUNKS else rows
+        return extend(kept.rows, new)
 
     def _find(self, key: Hashable) -> Kept | None:
         with self._lock:

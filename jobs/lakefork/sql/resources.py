@@ -20,13 +20,13 @@ from lakefork.maintenance.pruning import batches_to_read
 from lakefork.predicates import Predicate
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings, SqlSettings
-from lakefork.sql.duck import Duck
 from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
 from lakefork.sql.manifest_cache import ManifestCache
 from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.sql.versions import Wanted, list_batches
+from lakefork.sql.workers.pool import QueryWorkers, WorkerConfig
 from lakefork.storage import StorageOptions
 from lakefork.tables import TableDefinition, fold
 
@@ -39,9 +39,15 @@ class Resources:
         self.settings = sql
         self.dsn = dsn
         self.storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
-        connect(dsn).close()  # says what is wrong with the database before anything else does
         timeout = sql.statement_timeout_seconds
-        self.duck = Duck(self.storage, memory_mb=sql.memory_mb, threads=sql.threads, timeout_seconds=timeout)
+        config = WorkerConfig(self.storage, sql.memory_mb, sql.threads, sql.hot_cache_mb, timeout)
+        self.workers = QueryWorkers(config, sql.workers, ready=1)  # which starts while we connect
+        self.own_workers = QueryWorkers(config, sql.workers)  # for reads under locks, which wait for no user's query
+        try:
+            connect(dsn).close()  # says what is wrong with the database before anything else does
+        except BaseException:
+            self.workers.close()
+            raise
         self.lookup = Lookup()
         self.hot_cache = HotCache(sql.hot_cache_mb << 20)
         self._targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
@@ -82,7 +88,8 @@ class Resources:
         self.catalog.close()
         self.readers.close()
         self.writers.close()
-        self.duck.close()
+        self.workers.close()
+        self.own_workers.close()
 
     @contextmanager
     def catalog_of(self, session: Session) -> Iterator[tuple[Connection, Catalog]]:

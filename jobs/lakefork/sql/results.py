@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefork.sql.duck import as_text
-
 EXACT_IN_JSON = 2**53
 
 
@@ -42,6 +40,8 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         return _moments(column) if pa.types.is_timestamp(column.type) else list(column.to_pylist())
     except (OverflowError, ValueError, pa.ArrowException):
+        from lakefork.sql.workers.duck import as_text
+
         return list(as_text(column).to_pylist())
 
 

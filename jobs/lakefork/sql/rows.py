@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.predicates import is_exact, quoted
-from lakefork.sql.duck import Duck
 from lakefork.sql.expressions import constant
 from lakefork.sql.grammar import is_default
+from lakefork.sql.workers.messages import Request
+from lakefork.sql.workers.pool import QueryWorkers
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, TableDefinition, fold
 
 GENERATED_KEYS = ("int64", "uuid")
@@ -103,20 +104,37 @@ def values_query(definition: TableDefinition, columns: Sequence[Column], values:
     return query
 
 
-def completed(duck: Duck, definition: TableDefinition, columns: Sequence[Column], given: pa.Table) -> pa.Table:
+def completed(
+    workers: QueryWorkers, definition: TableDefinition, columns: Sequence[Column], given: pa.Table
+) -> pa.Table:
     """All columns of the table, in its types; what was not given by default."""
     schema = definition.row_schema
     if given.schema.equals(schema):
         return given
     if given.num_rows == 0:
         return schema.empty_table()
+    if _needs_no_engine(definition, columns, given):
+        arrays = [
+            given[column.name] if column in columns else pa.nulls(given.num_rows, column.type.arrow)
+            for column in definition.columns
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
     given_values = {column: f"CAST({quoted_name(column)} AS {column.type.duckdb})" for column in columns}
     values = [
         f"{given_values.get(column) or default_sql(column)} AS {quoted_name(column)}" for column in definition.columns
     ]
-    with duck.locked() as cursor:
-        cursor.register({"given": given})
-        return cursor.query(f"SELECT {', '.join(values)} FROM given").cast(schema)
+    return workers.run(Request(f"SELECT {', '.join(values)} FROM given", {"given": given})).cast(schema)
+
+
+def _needs_no_engine(definition: TableDefinition, columns: Sequence[Column], given: pa.Table) -> bool:
+    """Whether all values have their types already, and columns that were not given have no defaults."""
+    schema = definition.row_schema
+    return all(
+        given.schema.field(column.name).type == schema.field(column.name).type
+        if column in columns
+        else column.default is None
+        for column in definition.columns
+    )
 
 
 def given_value(expression: exp.Expr, column: Column) -> exp.Expr:
@@ -193,15 +211,19 @@ def _hours(values: pa.ChunkedArray) -> str | None:
 _CHECKS = {"varchar": _nul, "json": _nul, "date": _years, "timestamp": _years, "timestamptz": _years, "time": _hours}
 
 
-def check_row_filter(duck: Duck, definition: TableDefinition, row_filter: str | None, rows: pa.Table) -> None:
+def check_row_filter(
+    workers: QueryWorkers,
+    definition: TableDefinition,
+    row_filter: str | None,
+    rows: pa.Table,
+    seconds: float | None = None,
+) -> None:
     """Rows as they are to be must be within what the user may reach."""
     if row_filter is None:
         return
-    with duck.reader() as cursor:
-        cursor.register({"new_rows": rows})
-        outside = cursor.query(f"SELECT count(*) AS outside FROM new_rows WHERE NOT ({row_filter})")["outside"][
-            0
-        ].as_py()
+    count = Request("SELECT count(*) AS rows FROM given", {"given": rows}, row_filters={"given": row_filter})
+    within = workers.run(count, seconds=seconds)
+    outside = rows.num_rows - within["rows"][0].as_py()
     if outside:
         raise PermissionDeniedError(
             f"permission denied: {outside} row(s) would lie outside of what your rules allow in {definition}"

@@ -1,9 +1,8 @@
 """SELECT: finds the tables of a query, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
 
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +13,6 @@ from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.predicates import Predicate, quoted
 from lakefork.seqid import EPOCH, NODE_BITS, SEQUENCE_BITS
-from lakefork.sql.duck import Duck
-from lakefork.sql.expressions import TABLE_FUNCTIONS, function_name, refuse_what_reaches_out
 from lakefork.sql.grammar import table_name, time_travel
 from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import Lookup, namespace_of
@@ -24,7 +21,9 @@ from lakefork.sql.permissions import read_access
 from lakefork.sql.predicates import asks_for_changes, filters_of, predicates_of
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
-from lakefork.sql.versions import Scanned, Wanted, find_latest, read_found
+from lakefork.sql.versions import Found, Wanted, find_latest
+from lakefork.sql.workers.messages import Read, Request
+from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, QueryWorkers
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, fold
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
@@ -55,84 +54,127 @@ class Mentioned:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """One use of a table: the relation that stands for it, and what is there to read."""
+
+    relation: str
+    found: Found
+
+    @property
+    def table(self) -> str:
+        return str(self.found.wanted.table.definition)
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """A query over registered relations only."""
+    """A query over relations only; all that Postgres knows of them is there."""
 
     sql: str
-    relations: Mapping[str, Any]
-    scans: tuple[tuple[str, Wanted, Scanned], ...]
+    relations: Mapping[str, pa.Table]
+    reads: tuple[Read, ...]
+    scans: tuple[Scan, ...]
     views: Mapping[str, str] = field(default_factory=dict)  # relations that are read while the query runs …
     paths: frozenset[str] = frozenset()  # … from these files
 
+    def request(
+        self,
+        *,
+        max_rows: int | None = None,
+        setting: str = "sql.max_rows",
+        given: Mapping[str, pa.Table] | None = None,
+        row_filters: Mapping[str, str] | None = None,
+    ) -> Request:
+        """given: the rows of relations that were only named so far."""
+        relations = {**self.relations, **(given or {})}
+        return Request(
+            self.sql, relations, self.reads, row_filters or {}, self.views, tuple(self.paths), max_rows, setting
+        )
+
+
+@dataclass
+class _Sources:
+    """What the relations of a query are read from, while it is prepared."""
+
+    relations: dict[str, pa.Table] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
+    scans: list[Scan] = field(default_factory=list)
+    views: dict[str, str] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
+
+    def add_read(self, name: str, found: Found, names: frozenset[str]) -> None:
+        resolved = found.resolve()
+        if resolved.sql is None:
+            self.relations[name] = exposed(pa.Table.from_batches([], resolved.schema), names)
+            return
+        read, relations = resolved.as_read(name, found.wanted)
+        self.reads.append(replace(read, sql=_exposed(read.sql, found.wanted, names)))
+        self.relations |= relations
+
+    def prepared(self, sql: str) -> Prepared:
+        return Prepared(sql, self.relations, tuple(self.reads), tuple(self.scans), self.views, frozenset(self.paths))
+
 
 class Reader:
-    """Plans and runs queries for one session in one repeatable-read transaction."""
+    """Plans queries for one session in one repeatable-read transaction; they run when it has ended."""
 
     def __init__(
         self,
         connection: ArrowConnection,
-        duck: Duck,
+        workers: QueryWorkers,
         lookup: Lookup,
         session: Session,
         manifests: ManifestCache | None = None,
         hot_cache: HotCache | None = None,
     ) -> None:
-        self._connection, self._duck, self._lookup, self._session = connection, duck, lookup, session
+        self._connection, self._workers, self._lookup, self._session = connection, workers, lookup, session
         self._manifests, self._hot_cache = manifests, hot_cache
 
-    def prepare(self, query: exp.Expr, given: Mapping[str, Any] | None = None, *, with_views: bool = False) -> Prepared:
-        """The query with every table replaced by a relation of rows read for it.
+    def prepare(self, query: exp.Expr, given: Collection[str] = (), *, with_views: bool = False) -> Prepared:
+        """The query with every table replaced by a relation, and how a worker gets the rows of each.
 
-        given: relations that are there already, and may be named as they are. with_views: large tables may be views.
+        given: names of relations that come later. with_views: large tables may be views.
         """
         query = query.copy()
         _name_ctes_alike(query)
-        refuse_what_reaches_out(query)
         _refuse_ambiguous_columns(query)
-        uses = list(_table_uses(query, set(given or ())))
+        _title_columns(query)
+        uses = list(_table_uses(query, set(given)))
         mentioned = _mentioned(query)
         self._require_one_namespace([use for use in uses if not _is_system(use.node)])
-        relations: dict[str, Any] = dict(given or {})
-        views: dict[str, str] = {}
-        paths: set[str] = set()
-        scans = []
+        sources = _Sources()
         for place, use in enumerate(uses):
             name = f"{RELATION}_{place}"
             if _is_system(use.node):
-                relations[name] = read_system_table(
+                sources.relations[name] = read_system_table(
                     self._connection, self._session, self._lookup, table_name(use.node), self._manifests
                 )
             else:
-                wanted = self._wanted(use, mentioned)
-                self._touch_manifest(wanted)
-                found = find_latest(self._connection, self._duck, wanted, self._hot_cache)
-                is_large = len(found.plan.clean) >= WORTH_A_VIEW or found.hot_versions >= WORTH_A_VIEW_TOO
-                view = found.as_view(f"{name}_hot") if with_views and is_large else None
-                if view:
-                    views[name] = _exposed_view(view[0], wanted, mentioned.names)
-                    relations |= view[1]
-                    paths |= {batch.path for batch in found.plan.clean}
-                else:
-                    scanned = read_found(self._duck, found)
-                    relations[name] = exposed(scanned.rows, mentioned.names)
-                    scans.append((str(wanted.table.definition), wanted, scanned))
-                _hide_from_star(use, _hidden(wanted, mentioned.names))
+                self._add_table(sources, name, use, mentioned, with_views=with_views)
             _replace(use.node, name)
         _drop_namespaces(query)
-        return Prepared(query.sql(dialect="duckdb"), relations, tuple(scans), views, frozenset(paths))
+        return sources.prepared(query.sql(dialect="duckdb"))
 
-    def run(
-        self,
-        query: exp.Expr,
-        *,
-        max_rows: int | None,
-        setting: str = "sql.max_rows",
-        given: Mapping[str, Any] | None = None,
-    ) -> pa.Table:
-        prepared = self.prepare(query, given)
-        with self._duck.locked() as cursor:
-            cursor.register(prepared.relations)
-            return cursor.query(prepared.sql, max_rows=max_rows, setting=setting)
+    def prepare_over(self, query: exp.Expr, name: str, wanted: Wanted, names: frozenset[str]) -> Prepared:
+        """The same for a query over one more relation, of which it is known what is wanted."""
+        prepared = self.prepare(query, given=[name])
+        sources = _Sources(dict(prepared.relations), list(prepared.reads), list(prepared.scans))
+        sources.add_read(name, find_latest(self._connection, self._workers, wanted), names)
+        return sources.prepared(prepared.sql)
+
+    def _add_table(self, sources: "_Sources", name: str, use: Use, mentioned: Mentioned, *, with_views: bool) -> None:
+        wanted = self._wanted(use, mentioned)
+        self._touch_manifest(wanted)
+        found = find_latest(self._connection, self._workers, wanted, self._hot_cache)
+        is_large = len(found.plan.clean) >= WORTH_A_VIEW or found.hot_versions >= WORTH_A_VIEW_TOO
+        view = found.as_view(f"{name}_hot") if with_views and is_large else None
+        if view:
+            sources.views[name] = _exposed(view[0], wanted, mentioned.names)
+            sources.relations |= view[1]
+            sources.paths |= {batch.path for batch in found.plan.clean}
+        else:
+            sources.add_read(name, found, mentioned.names)
+        sources.scans.append(Scan(name, found))
+        _hide_from_star(use, _hidden(wanted, mentioned.names))
 
     def _wanted(self, use: Use, mentioned: Mentioned) -> Wanted:
         snapshot = self._snapshot(use.node)
@@ -167,10 +209,9 @@ class Reader:
         if travel is None:
             return None
         unit, expression = travel
-        with self._duck.locked() as cursor:
-            kind = "BIGINT" if unit == "version" else "TIMESTAMPTZ"
-            sql = f"SELECT CAST(CAST({expression.sql(dialect='duckdb')} AS {kind}) AS VARCHAR) AS at"
-            found = cursor.query(sql)["at"].to_pylist()
+        kind = "BIGINT" if unit == "version" else "TIMESTAMPTZ"
+        sql = f"SELECT CAST(CAST({expression.sql(dialect='duckdb')} AS {kind}) AS VARCHAR) AS at"
+        found = self._workers.run(Request(sql), seconds=SECONDS_IN_TRANSACTION)["at"].to_pylist()
         if len(found) != 1 or found[0] is None:
             raise InvalidInputError("AT needs one snapshot or one time")
         value = found[0]
@@ -205,18 +246,12 @@ def _table_uses(query: exp.Expr, given: set[str]) -> Iterator[Use]:
     ctes = {fold(cte.alias) for cte in query.find_all(exp.CTE)}
     for node in list(query.find_all(exp.Table)):
         if isinstance(node.this, exp.Func):
-            _require_table_function(node.this)
-        elif id(node) in found:
+            continue
+        if id(node) in found:
             if not (not node.db and node.name in given):
                 yield found[id(node)]
         elif node.db or fold(node.name) not in ctes | given:
             yield Use(node, node.parent_select or query)
-
-
-def _require_table_function(function: exp.Func) -> None:
-    name = function_name(function)
-    if name not in TABLE_FUNCTIONS:
-        raise PermissionDeniedError(f"permission denied: the function {name} is not available here")
 
 
 def _is_system(node: exp.Table) -> bool:
@@ -254,6 +289,14 @@ def _refuse_ambiguous_columns(query: exp.Expr) -> None:
         raise InvalidInputError(f"NATURAL JOIN would compare {SEQ} and {DELETED} too: write ON or USING")
 
 
+def _title_columns(query: exp.Expr) -> None:
+    """DuckDB would call a column with a subquery by its text, in which relations stand for tables."""
+    for select in query.find_all(exp.Select):
+        for column in list(select.expressions):
+            if column.find(exp.Query) and not isinstance(column, exp.Alias):
+                column.replace(exp.alias_(column.copy(), column.sql(dialect="duckdb"), quoted=True))
+
+
 def exposed(rows: pa.Table, names: frozenset[str]) -> pa.Table:
     """With _updated, which _seq tells, where it is named; without the owner where it is not."""
     if UPDATED in names:
@@ -264,13 +307,15 @@ def exposed(rows: pa.Table, names: frozenset[str]) -> pa.Table:
     return rows
 
 
-def _exposed_view(view: str, wanted: Wanted, names: frozenset[str]) -> str:
+def _exposed(query: str, wanted: Wanted, names: frozenset[str]) -> str:
     """The same for a query instead of rows."""
     updated = (
         f", to_timestamp((({SEQ} >> {SHIFT}) + {EPOCH_MILLISECONDS}) / 1000) AS {UPDATED}" if UPDATED in names else ""
     )
     owned = wanted.table.definition.per_user and USER_ID not in names
-    return f"SELECT *{f' EXCLUDE ({USER_ID})' if owned else ''}{updated} FROM ({view})"
+    if not owned and not updated:
+        return query
+    return f"SELECT *{f' EXCLUDE ({USER_ID})' if owned else ''}{updated} FROM ({query})"
 
 
 def _hidden(wanted: Wanted, names: frozenset[str]) -> list[str]:

@@ -11,12 +11,14 @@ from sqlglot import exp
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection
 from lakefork.errors import ConflictError, InvalidInputError, PermissionDeniedError
-from lakefork.sql.expressions import bind, constant, refuse_what_reaches_out
+from lakefork.sql.expressions import bind, constant
 from lakefork.sql.grammar import parse_rule
 from lakefork.sql.options import check_location, static_part
 from lakefork.sql.resources import Resources
 from lakefork.sql.session import Role, Session, check_user_id
 from lakefork.sql.statements import Delete, Insert, TableKind, Update
+from lakefork.sql.workers.messages import Request
+from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION
 from lakefork.storage import StorageOptions, require_access
 from lakefork.storage.paths import credentials_of, with_credentials
 
@@ -167,14 +169,13 @@ class SystemWriter:
         return name.lower()
 
     def _evaluate(self, source: exp.Expr, types: Mapping[str, str]) -> list[Row]:
-        refuse_what_reaches_out(source)
         if source.find(exp.Table):
             raise InvalidInputError("system tables take values, not the rows of other tables")
         inner = source.sql(dialect="duckdb")
         names = ", ".join(types)
         casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in types.items())
-        with self._resources.duck.locked() as cursor:
-            return list(cursor.query(f"SELECT {casts} FROM ({inner}) AS given ({names})").to_pylist())
+        query = Request(f"SELECT {casts} FROM ({inner}) AS given ({names})")
+        return list(self._resources.workers.run(query).to_pylist())
 
     def _matching(
         self,
@@ -187,10 +188,8 @@ class SystemWriter:
     ) -> list[Row]:
         """Rows that satisfy a condition, with new values; they are locked until the transaction ends."""
         for one in (where, *assigned.values()):
-            if one is not None:
-                refuse_what_reaches_out(one)
-                if one.find(exp.Table):
-                    raise InvalidInputError("a change of system tables cannot look at other tables")
+            if one is not None and one.find(exp.Table):
+                raise InvalidInputError("a change of system tables cannot look at other tables")
         key = _pinned(table, where)
         columns = {**table.columns, **{name: kind for name, kind in table.others.items() if name == "created_at"}}
         found = connection.execute(
@@ -206,9 +205,10 @@ class SystemWriter:
         )
         condition = "true" if where is None else where.sql(dialect="duckdb")
         name = exp.to_identifier(alias, quoted=True).sql(dialect="duckdb")
-        with self._resources.duck.locked() as cursor:
-            cursor.register({"found_rows": _arrow(found, columns)})
-            return list(cursor.query(f"SELECT {values} FROM found_rows AS {name} WHERE {condition}").to_pylist())
+        query = Request(
+            f"SELECT {values} FROM found_rows AS {name} WHERE {condition}", {"found_rows": _arrow(found, columns)}
+        )
+        return list(self._resources.workers.run(query, seconds=SECONDS_IN_TRANSACTION).to_pylist())
 
 
 def _arrow(rows: list[Row], columns: Mapping[str, str]) -> Any:

@@ -3,28 +3,29 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefork.cold.scan import condition, scan_sql
-from lakefork.errors import InvalidInputError, PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import find_versions, is_increasing, read_versions
 from lakefork.hot.tables import HotTable, hot_column
 from lakefork.maintenance.pruning import Batch, ScanPlan, batches_to_read, plan_scan
 from lakefork.maintenance.ranges import KeyRange, touching
-from lakefork.predicates import Predicate, postgres_text, quoted
-from lakefork.sql.duck import Duck, can_be_probed
+from lakefork.predicates import Predicate, duckdb_literal, postgres_text, quoted
 from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import FoundTable
 from lakefork.sql.rows import quoted_name
+from lakefork.sql.workers.messages import Probe, Read, Request
+from lakefork.sql.workers.pool import QueryWorkers
 from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column, TableDefinition, fold
 
 ORDERED_ALIKE = ("int16", "int32", "int64", "varchar")  # by Arrow, Python and DuckDB
 WORTH_PROBING = 3  # fewer batches are read as quickly as their bloom filters
+MOST_PROBES = 8
+PROBED_TYPES = ("int16", "int32", "int64", "varchar", "date", "timestamp")  # decimals are not looked up as put in
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,26 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Scanned:
-    """What reading a table took: for EXPLAIN."""
+class Resolved:
+    """SQL for a worker's reader that gives the newest versions; None: there are none."""
 
-    rows: pa.Table
-    hot_versions: int
-    batches: int
-    plan: ScanPlan
+    sql: str | None
+    schema: pa.Schema
+    relations: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def as_read(self, name: str, wanted: Wanted) -> tuple[Read, Mapping[str, pa.Table]]:
+        """The read, and relations under names that are unique in a request."""
+        given = {f"{name}.{local}": rows for local, rows in self.relations.items()}
+        # What went wrong may tell of rows that the filter hides.
+        refusal = f"permission denied: a rule of system.users cannot be applied to {wanted.table.definition}"
+        names = {local: f"{name}.{local}" for local in self.relations}
+        return Read(name, self.sql or "", names, refusal if wanted.row_filter else None), given
+
+    def rows(self, workers: QueryWorkers, wanted: Wanted) -> pa.Table:
+        if self.sql is None:
+            return pa.Table.from_batches([], self.schema)
+        read, relations = self.as_read("rows", wanted)
+        return workers.run(Request(relations=relations, reads=[read])).cast(self.schema)
 
 
 Hot = Mapping[str, tuple[TableDefinition, pa.Table]]  # by name; which definition rows were written under
@@ -91,8 +105,16 @@ class Found:
         queries += [f"SELECT {_projection(definition, definition, columns)} FROM {name}" for name in hot]
         return " UNION ALL ".join(queries), {name: rows for name, (_, rows) in hot.items()}
 
+    def resolve(self) -> Resolved:
+        """How to read it."""
+        definition = self.wanted.table.definition
+        columns = _with_key(definition, self.wanted.columns)
+        return resolve_latest_version(definition, columns, self.hot, self.plan, self.wanted)
 
-def find_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted, hot_cache: HotCache | None = None) -> Found:
+
+def find_latest(
+    connection: ArrowConnection, workers: QueryWorkers, wanted: Wanted, hot_cache: HotCache | None = None
+) -> Found:
     """hot_cache: for transactions that only read."""
     definition = wanted.table.definition
     hot = {
@@ -100,7 +122,7 @@ def find_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted, hot_cac
         for place, part in enumerate(wanted.table.hot)
     }
     batches = list_batches(connection, definition, wanted) if wanted.table.has_files else []
-    return Found(wanted, hot, len(batches), _plan(duck, definition, batches, wanted))
+    return Found(wanted, hot, len(batches), _plan(workers, definition, batches, wanted))
 
 
 def _hot_versions(connection: ArrowConnection, part: HotTable, wanted: Wanted, hot_cache: HotCache | None) -> pa.Table:
@@ -112,24 +134,8 @@ def _hot_versions(connection: ArrowConnection, part: HotTable, wanted: Wanted, h
     return hot_cache.read(connection, part, wanted.user_id, columns, batches_too=wanted.table.has_files)
 
 
-def read_found(duck: Duck, found: Found) -> Scanned:
-    definition = found.wanted.table.definition
-    columns = _with_key(definition, found.wanted.columns)
-    rows = resolve_latest_version(duck, definition, columns, found.hot, found.plan, found.wanted)
-    return Scanned(rows, found.hot_versions, found.batches, found.plan)
-
-
-def read_latest(connection: ArrowConnection, duck: Duck, wanted: Wanted) -> Scanned:
-    return read_found(duck, find_latest(connection, duck, wanted))
-
-
 def read_by_key(
-    connection: ArrowConnection,
-    duck: Duck,
-    table: FoundTable,
-    user_id: str | None,
-    keys: pa.Table,
-    row_filter: str | None = None,
+    connection: ArrowConnection, workers: QueryWorkers, table: FoundTable, user_id: str | None, keys: pa.Table
 ) -> pa.Table:
     """The newest versions, deleted ones too, of the rows with these keys.
 
@@ -141,17 +147,14 @@ def read_by_key(
         f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys))
         for place, part in enumerate(table.hot)
     }
-    wanted = Wanted(
-        table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True, row_filter=row_filter
-    )
+    wanted = Wanted(table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True)
     plan = ScanPlan()
     if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
-        plan = _plan(duck, definition, list_batches(connection, definition, wanted), wanted)
-    if not plan.batches and row_filter is None and [under for under, _ in hot.values()] == [definition]:
+        plan = _plan(workers, definition, list_batches(connection, definition, wanted), wanted)
+    if not plan.batches and [under for under, _ in hot.values()] == [definition]:
         return _as_defined(definition, hot["hot_0"][1])
-    return resolve_latest_version(
-        duck, definition, definition.columns, hot, plan, wanted, keys if plan.batches else None
-    )
+    resolved = resolve_latest_version(definition, definition.columns, hot, plan, wanted, keys if plan.batches else None)
+    return resolved.rows(workers, wanted)
 
 
 def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
@@ -164,7 +167,7 @@ def _as_defined(definition: TableDefinition, found: pa.Table) -> pa.Table:
     return found.select(names).rename_columns(schema.names).cast(schema)
 
 
-def _plan(duck: Duck, definition: TableDefinition, batches: Sequence[Batch], wanted: Wanted) -> ScanPlan:
+def _plan(workers: QueryWorkers, definition: TableDefinition, batches: Sequence[Batch], wanted: Wanted) -> ScanPlan:
     key = definition.key[0] if definition.key else None
 
     def plan(of: Sequence[Batch]) -> ScanPlan:
@@ -172,28 +175,32 @@ def _plan(duck: Duck, definition: TableDefinition, batches: Sequence[Batch], wan
 
     found = plan(batches)
     for predicate in wanted.predicates:
-        if out := _excluded(duck, definition, found.batches, predicate):  # those that are left may be clean now
+        if out := _excluded(workers, definition, found.batches, predicate):  # those that are left may be clean now
             skipped = found.skipped
             found = plan([batch for batch in found.batches if batch.path not in out])
             found.skipped += skipped + _by_bloom_filter(predicate, out)
     for predicate in wanted.filters:  # of the newest versions, so only where each batch has those
-        if out := _excluded(duck, definition, found.clean, predicate):
+        if out := _excluded(workers, definition, found.clean, predicate):
             found.clean = [batch for batch in found.clean if batch.path not in out]
             found.skipped += _by_bloom_filter(predicate, out)
     return found
 
 
 def _excluded(
-    duck: Duck, definition: TableDefinition, batches: Sequence[Batch], predicate: Predicate
+    workers: QueryWorkers, definition: TableDefinition, batches: Sequence[Batch], predicate: Predicate
 ) -> frozenset[str]:
+    column = predicate.column
     if (
         len(batches) < WORTH_PROBING
-        or not can_be_probed(predicate)
-        or fold(predicate.column.name) not in definition.filtered_columns
+        or predicate.op != "="
+        or len(predicate.values) > MOST_PROBES
+        or column.type.name not in PROBED_TYPES
+        or fold(column.name) not in definition.filtered_columns
     ):
         return frozenset()
-    with duck.reader() as cursor:
-        return cursor.excluded_by_bloom_filter([batch.path for batch in batches], predicate)
+    literals = [duckdb_literal(value, column.type) for value in predicate.values]
+    probe = Probe([batch.path for batch in batches], column.column_id, literals)
+    return frozenset(workers.run(probe)["path"].to_pylist())
 
 
 def _by_bloom_filter(predicate: Predicate, excluded: frozenset[str]) -> Counter[str]:
@@ -201,21 +208,20 @@ def _by_bloom_filter(predicate: Predicate, excluded: frozenset[str]) -> Counter[
 
 
 def resolve_latest_version(
-    duck: Duck,
     definition: TableDefinition,
     columns: Sequence[Column],
     hot: Hot,
     plan: ScanPlan,
     wanted: Wanted,
     keys: pa.Table | None = None,
-) -> pa.Table:
+) -> Resolved:
     """MAX(_seq) per key over all parts, under the definition of now, without what is not wanted.
 
     Clean batches are not grouped: their rows count unless their key is among the others.
     """
     hot = {name: part for name, part in hot.items() if part[1].num_rows}
     in_order = _keys_in_order(definition, hot, wanted)
-    relations: dict[str, Any] = {name: rows for name, (_, rows) in hot.items()}
+    relations = {name: rows for name, (_, rows) in hot.items()}
     if not hot and not plan.grouped and not plan.graves and keys is None:
         columns = [column for column in definition.columns if column in wanted.columns]  # keys are not compared
     parts = [f"SELECT {_projection(under, definition, columns)} FROM {name}" for name, (under, _) in hot.items()]
@@ -243,11 +249,10 @@ def resolve_latest_version(
     for superseded in (True, False):
         if batches := [batch for batch in plan.clean if (batch.path in touched) == superseded]:
             selects.append(_clean_rows(definition, columns, batches, wanted, conditions, superseded=superseded))
+    schema = _schema(definition, columns)
     if not selects:
-        return pa.Table.from_batches([], _schema(definition, columns))
-    sql = (f"WITH {', '.join(ctes)} " if ctes else "") + " UNION ALL ".join(selects)
-    found = _run_for_reader(duck, definition, wanted, sql, relations)
-    return found.cast(_schema(definition, columns))
+        return Resolved(None, schema)
+    return Resolved((f"WITH {', '.join(ctes)} " if ctes else "") + " UNION ALL ".join(selects), schema, relations)
 
 
 def _clean_rows(
@@ -321,22 +326,6 @@ def _newest_only(definition: TableDefinition, wanted: Wanted) -> list[str]:
     owner = [USER_ID] if definition.per_user and wanted.user_id is None else []
     key = ", ".join(owner + [quoted_name(column) for column in definition.key])
     return [f"{SEQ} IN (SELECT max({SEQ}) FROM versions GROUP BY {key})"] if key else []
-
-
-def _run_for_reader(
-    duck: Duck, definition: TableDefinition, wanted: Wanted, sql: str, relations: Mapping[str, Any]
-) -> pa.Table:
-    with duck.reader() as cursor:
-        cursor.register(relations)
-        try:
-            return cursor.query(sql)
-        except InvalidInputError as error:
-            if wanted.row_filter is None:
-                raise
-            # What went wrong may tell of rows that the filter hides.
-            raise PermissionDeniedError(
-                f"permission denied: a rule of system.users cannot be applied to {definition}"
-            ) from error
 
 
 def list_batches(connection: ArrowConnection, definition: TableDefinition, wanted: Wanted) -> list[Batch]:

@@ -2,16 +2,15 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from lakefork.errors import DefinitionChangedError, InvalidInputError, LimitError
+from lakefork.errors import ConflictError, DefinitionChangedError, InvalidInputError, LimitError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, are_unique, guard_write, lock_rows, validate_primary_key
 from lakefork.predicates import postgres_text
@@ -34,10 +33,12 @@ from lakefork.sql.rows import (
     values_query,
     with_generated_keys,
 )
-from lakefork.sql.select import Reader, exposed
+from lakefork.sql.select import Prepared, Reader, exposed
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import Delete, Insert, TableName, Update
-from lakefork.sql.versions import Wanted, read_by_key, read_latest
+from lakefork.sql.versions import Wanted, read_by_key
+from lakefork.sql.workers.messages import Request
+from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, TooLongError
 from lakefork.tables import DELETED, SEQ, Column, TableDefinition
 
 LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
@@ -83,7 +84,7 @@ class Writer:
             columns = target_columns(found.definition, rows.column_names)
             given = rows.rename_columns([column.name for column in columns])
             return self._append(
-                session, found, access, completed(self._resources.duck, found.definition, columns, given), as_user
+                session, found, access, completed(self._resources.workers, found.definition, columns, given), as_user
             )
 
         return self._again_if_redefined(session, name, load)
@@ -131,14 +132,17 @@ class Writer:
         if isinstance(source, exp.Values):
             plain = plain_rows(columns, source)
             if plain is not None:
-                return completed(resources.duck, definition, columns, plain)
+                return completed(resources.workers, definition, columns, plain)
             source = values_query(definition, columns, source)
         with resources.readers.transaction() as connection:
-            reader = Reader(connection, resources.duck, resources.lookup, session)
-            given = reader.run(source, max_rows=resources.settings.max_changed_rows, setting="sql.max_changed_rows")
+            prepared = Reader(connection, resources.workers, resources.lookup, session).prepare(source)
+        most = resources.settings.max_changed_rows
+        given = resources.workers.run(prepared.request(max_rows=most, setting="sql.max_changed_rows"))
         if given.num_columns != len(columns):
             raise InvalidInputError(f"INSERT names {len(columns)} columns, and gives {given.num_columns} values")
-        return completed(resources.duck, definition, columns, given.rename_columns([column.name for column in columns]))
+        return completed(
+            resources.workers, definition, columns, given.rename_columns([column.name for column in columns])
+        )
 
     def _target(self, session: Session, name: TableName, as_user: str | None) -> tuple[FoundTable, Access]:
         """The table to write to, with a hot table for its definition of now."""
@@ -174,7 +178,7 @@ class Writer:
             raise _too_many(limit)
         rows, own_keys = with_generated_keys(definition, rows, resources.seqids.next_many(rows.num_rows))
         check_values(definition, rows)
-        check_row_filter(resources.duck, definition, access.row_filter, rows)
+        check_row_filter(resources.workers, definition, access.row_filter, rows)
         keys = rows.select([column.name for column in definition.key])
         with resources.writers.transaction() as connection:
             after = 0
@@ -192,7 +196,7 @@ class Writer:
         _lock(connection, found.definition, access.user_id, keys)
         if self._resources.none_between(connection, found, access.user_id, keys):
             return 0
-        existing = read_by_key(connection, self._resources.duck, found, access.user_id, keys)
+        existing = read_by_key(connection, self._resources.own_workers, found, access.user_id, keys)
         validate_primary_key(found.definition, keys, existing.filter(pc.invert(existing[DELETED])))
         return _newest(existing)
 
@@ -202,42 +206,78 @@ class Writer:
         definition = found.definition
         names = {named_column(definition, name): value for name, value in change.assignments or ()}
         _refuse_key_change(definition, names)
-        change.refuse_what_reaches_out()
         keys = pinned_keys(definition, change.where, change.alias)
         if keys is None:
             keys = self._matching_keys(session, found, access, change)
         if keys.num_rows > resources.settings.max_changed_rows:
             raise _too_many(resources.settings.max_changed_rows)
-        action = "DELETE" if change.assignments is None else "UPDATE"
         if not keys.num_rows and change.as_user is None:
             return 0
-        with (
-            self._reader_for(_acting(session, change.as_user), change) as reader,
-            resources.writers.transaction() as connection,
-        ):
-            _lock(connection, definition, access.user_id, keys)
-            current = read_by_key(connection, resources.duck, found, access.user_id, keys, access.row_filter)
-            live = current.filter(pc.invert(current[DELETED]))
-            rows = self._changed_rows(reader, definition, change, names, live)
-            _audit(connection, session, definition, action, change.as_user, rows.num_rows)
+        prepared = self._prepare_change(_acting(session, change.as_user), definition, change, names)
+        target = _Target(session, change, found, access, keys, prepared)
+        try:
+            return self._change_under_lock(target, lambda current: self._computed(target, current, in_time=True))
+        except TooLongError:
+            return self._change_computed_before(target)
+
+    def _change_under_lock(self, target: "_Target", compute: Callable[[pa.Table], pa.Table]) -> int:
+        """compute: from the newest versions to the rows as they are to be."""
+        resources, change, definition = self._resources, target.change, target.found.definition
+        with resources.writers.transaction() as connection:
+            _lock(connection, definition, target.access.user_id, target.keys)
+            current = read_by_key(connection, resources.own_workers, target.found, target.access.user_id, target.keys)
+            rows = compute(current)
+            action = "DELETE" if change.assignments is None else "UPDATE"
+            _audit(connection, target.session, definition, action, change.as_user, rows.num_rows)
             if not rows.num_rows:
                 return 0
-            if not are_unique(rows.select([column.name for column in definition.key])):
-                raise InvalidInputError(f"{definition}: SET gives more than one value for a row")
-            check_values(definition, rows)
-            check_row_filter(resources.duck, definition, access.row_filter, rows)
             versions = _stamped(resources, rows, _newest(current), deleted=change.assignments is None)
-            append_version(connection, definition, access.user_id, versions)
+            append_version(connection, definition, target.access.user_id, versions)
         return int(rows.num_rows)
 
-    @contextmanager
-    def _reader_for(self, session: Session, change: Change) -> Iterator[Reader | None]:
-        """Other tables that the change looks at are read in one snapshot."""
+    def _change_computed_before(self, target: "_Target") -> int:
+        """What takes longer than locks may be held is computed without, and applied if the rows are still the same."""
+        resources, definition = self._resources, target.found.definition
+        deadline = time.monotonic() + resources.settings.statement_timeout_seconds
+        while True:
+            with resources.readers.transaction() as connection:
+                before = read_by_key(connection, resources.workers, target.found, target.access.user_id, target.keys)
+            rows = self._computed(target, before)
+
+            def unless_changed(current: pa.Table, before: pa.Table = before, rows: pa.Table = rows) -> pa.Table:
+                if _versions(current) != _versions(before):
+                    raise _ChangedMeanwhileError
+                return rows
+
+            try:
+                return self._change_under_lock(target, unless_changed)
+            except _ChangedMeanwhileError:
+                if time.monotonic() > deadline:
+                    raise ConflictError(f"{definition}: the rows were changed concurrently; retry") from None
+
+    def _computed(self, target: "_Target", current: pa.Table, *, in_time: bool = False) -> pa.Table:
+        """The rows as they are to be, checked."""
+        definition, row_filter = target.found.definition, target.access.row_filter
+        seconds = SECONDS_IN_TRANSACTION if in_time else None
+        rows = self._changed_rows(target, current.filter(pc.invert(current[DELETED])), seconds)
+        if not are_unique(rows.select([column.name for column in definition.key])):
+            raise InvalidInputError(f"{definition}: SET gives more than one value for a row")
+        check_values(definition, rows)
+        check_row_filter(self._resources.workers, definition, row_filter, rows, seconds)
+        return rows
+
+    def _prepare_change(
+        self, session: Session, definition: TableDefinition, change: Change, assigned: dict[Column, exp.Expr]
+    ) -> Prepared | None:
+        """Other tables that the change looks at are read in one snapshot; None: it looks at none."""
         if not change.looks_around:
-            yield None
-            return
+            return None
+        values = _new_values(definition, assigned)
+        aliased = [exp.alias_(value, column.name, quoted=True) for column, value in values.items()]
+        query = with_condition(exp.select(*aliased).from_(target_table(definition, change)), change)
         with self._resources.readers.transaction() as connection:
-            yield Reader(connection, self._resources.duck, self._resources.lookup, session)
+            reader = Reader(connection, self._resources.workers, self._resources.lookup, session)
+            return reader.prepare(query, given=[TARGET])
 
     def _matching_keys(self, session: Session, found: FoundTable, access: Access, change: Change) -> pa.Table:
         """Keys of the rows that satisfy the condition now; it is looked at again once they are locked."""
@@ -251,53 +291,65 @@ class Writer:
             early = tuple(conjuncts(definition, change.where, name)) if change.where else ()
             later = tuple(later_conjuncts(definition, change.where, name)) if change.where else ()
             wanted = Wanted(found, columns, access.user_id, early, row_filter=access.row_filter, filters=later)
-            rows = read_latest(connection, resources.duck, wanted).rows
             query = exp.select(*(quoted_name(column) for column in definition.key)).from_(
                 target_table(definition, change)
             )
-            reader = Reader(connection, resources.duck, resources.lookup, _acting(session, change.as_user))
-            given = {TARGET: exposed(rows, change.names)}
-            keys = reader.run(with_condition(query, change), max_rows=None, given=given)
-        return keys.cast(definition.key_schema)
+            reader = Reader(connection, resources.workers, resources.lookup, _acting(session, change.as_user))
+            prepared = reader.prepare_over(with_condition(query, change), TARGET, wanted, change.names)
+        return resources.workers.run(prepared.request()).cast(definition.key_schema)
 
-    def _changed_rows(
-        self,
-        reader: Reader | None,
-        definition: TableDefinition,
-        change: Change,
-        assigned: dict[Column, exp.Expr],
-        live: pa.Table,
-    ) -> pa.Table:
+    def _changed_rows(self, target: "_Target", live: pa.Table, seconds: float | None) -> pa.Table:
         """The rows that still satisfy the condition, with their new values."""
-        if change.assignments is None and names_only_keys(definition, change.where, change.alias):
+        definition, change, workers = target.found.definition, target.change, self._resources.workers
+        filters = {TARGET: target.access.row_filter} if target.access.row_filter else {}
+        is_plain = change.assignments is None and names_only_keys(definition, change.where, change.alias)
+        if is_plain and not filters:
             return live.select([column.name for column in definition.columns])
-        values = {
-            column: given_value(assigned[column], column)
-            if column in assigned
-            else exp.column(column.name, quoted=True)
-            for column in definition.columns
-        }
-        live = exposed(live, change.names)
-        if reader is not None:
-            aliased = [exp.alias_(value, column.name, quoted=True) for column, value in values.items()]
-            query = with_condition(exp.select(*aliased).from_(target_table(definition, change)), change)
-            rows = reader.run(query, max_rows=None, given={TARGET: live})
+        rows = exposed(live, change.names)
+        if target.prepared is not None:
+            request = target.prepared.request(given={TARGET: rows}, row_filters=filters)
         else:
-            rows = self._evaluate(definition, change, values, live)
-        return rows.cast(definition.row_schema)
+            request = _evaluation(definition, change, rows, filters)
+        return workers.run(request, seconds=seconds).cast(definition.row_schema)
 
-    def _evaluate(
-        self, definition: TableDefinition, change: Change, values: dict[Column, exp.Expr], live: pa.Table
-    ) -> pa.Table:
-        """The same where no tables have to be found: text is put together faster than trees."""
-        columns = [f"{value.sql(dialect='duckdb')} AS {quoted_name(column)}" for column, value in values.items()]
-        source = inline_rows(definition, change, live)
-        sql = f"SELECT {', '.join(columns)} FROM {source or target_table(definition, change).sql(dialect='duckdb')}"
-        if change.where is not None:
-            sql += f" WHERE {change.where.sql(dialect='duckdb')}"
-        with self._resources.duck.locked() as cursor:
-            cursor.register({} if source else {TARGET: live})
-            return cursor.query(sql)
+
+@dataclass(frozen=True)
+class _Target:
+    """The rows that a change is about, and who changes them."""
+
+    session: Session
+    change: Change
+    found: FoundTable
+    access: Access
+    keys: pa.Table
+    prepared: Prepared | None
+
+
+class _ChangedMeanwhileError(Exception):
+    """A row has another version than the one that its new values were computed from."""
+
+
+def _versions(rows: pa.Table) -> set[int]:
+    return set(rows[SEQ].to_pylist())
+
+
+def _new_values(definition: TableDefinition, assigned: dict[Column, exp.Expr]) -> dict[Column, exp.Expr]:
+    return {
+        column: given_value(assigned[column], column) if column in assigned else exp.column(column.name, quoted=True)
+        for column in definition.columns
+    }
+
+
+def _evaluation(definition: TableDefinition, change: Change, rows: pa.Table, filters: dict[str, str]) -> Request:
+    """A change that names no tables: text is put together faster than trees."""
+    assigned = {named_column(definition, name): value for name, value in change.assignments or ()}
+    values = _new_values(definition, assigned)
+    columns = [f"{value.sql(dialect='duckdb')} AS {quoted_name(column)}" for column, value in values.items()]
+    source = None if filters else inline_rows(definition, change, rows)
+    sql = f"SELECT {', '.join(columns)} FROM {source or target_table(definition, change).sql(dialect='duckdb')}"
+    if change.where is not None:
+        sql += f" WHERE {change.where.sql(dialect='duckdb')}"
+    return Request(sql, {} if source else {TARGET: rows}, row_filters=filters)
 
 
 def _too_many(limit: int) -> LimitError:

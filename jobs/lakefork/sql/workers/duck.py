@@ -249,8 +249,8 @@ def domain_error(error: Exception) -> LakeforkError:
     """DuckDB's first line is made for people; the rest is an excerpt of SQL that the user did not write."""
     line = str(error).split("\n", 1)[0]
     said = line.split("Error: ", 1)[-1]
-    out_of_memory = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError) or "Out of Memory Error:" in line
-    if out_of_memory or "bad_alloc" in line:
+    ran_out = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError)
+    if ran_out or "Out of Memory Error:" in line or "bad_alloc" in line:
         return OutOfMemoryError()
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         return LakeforkError(f"the query engine failed: {said}")

@@ -19,7 +19,14 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 import lakefork
-from lakefork.errors import CancelledError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError, SetupError
+from lakefork.errors import (
+    CancelledError,
+    InvalidInputError,
+    LakeforkError,
+    LimitError,
+    PermissionDeniedError,
+    SetupError,
+)
 from lakefork.sql.workers.messages import (
     END,
     ERROR,
@@ -35,6 +42,7 @@ from lakefork.storage import StorageOptions
 
 STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
 NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
+SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
 SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
 _BY_CODE = {error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError)}
 
@@ -195,10 +203,11 @@ current_cancellation: contextvars.ContextVar[Cancellation | None] = contextvars.
 class QueryWorkers:
     """At most so many processes; each is started when it is needed first."""
 
-    def __init__(self, config: WorkerConfig, most: int) -> None:
+    def __init__(self, config: WorkerConfig, most: int, ready: int = 0) -> None:
+        """ready: how many start at once, so that they are there when they are needed."""
         self._config, self._most = config, most
         self._changed = threading.Condition()
-        self._idle: list[Worker] = [Zygote.fork(config)]  # one starts while the engine does
+        self._idle: list[Worker] = [Zygote.fork(config) for _ in range(ready)]
         self._busy: set[Worker] = set()
         self._is_closed = False
 
@@ -259,8 +268,8 @@ class QueryWorkers:
                     worker = Zygote.fork(self._config)
                 else:
                     if not self._changed.wait(max(0, deadline - time.monotonic())):
-                        raise LimitError(
-                            f"all {self._most} query workers are busy: try again later, or raise the setting sql.workers"
+                        raise TooLongError(
+                            f"all {self._most} query workers are busy: try again, or raise the setting sql.workers"
                         )
                     continue
                 self._busy.add(worker)
@@ -295,7 +304,7 @@ class QueryWorkers:
             return TooLongError("the statement took too long and was stopped (setting sql.statement_timeout_seconds)")
         if ended.get("signal") == signal.SIGKILL or ended.get("peak_kb", 0) >> 10 > self._config.memory_mb:
             return self._too_much_memory()
-        return EngineCrashedError("the statement crashed the query engine, which was started again; change the statement")
+        return EngineCrashedError("the statement crashed the query engine, which was restarted; change the statement")
 
 
 class EngineCrashedError(LakeforkError):

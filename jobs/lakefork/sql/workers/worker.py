@@ -25,6 +25,8 @@ from lakefork.sql.workers.messages import (
 )
 from lakefork.storage import StorageOptions
 
+RULE_FAILED = "permission denied: a rule of system.users cannot be applied to this table"
+
 
 def serve(sock: socket.socket, config: dict[str, Any]) -> None:
     """Returns when the engine has closed the socket, or when the process has grown too much to be used again."""
@@ -69,14 +71,15 @@ def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
     except LakeforkError as error:
         message = str(error.args[0]) if error.args else ""
         send(sock, ERROR, {"code": error.code, "message": message})
-    except Exception as error:  # noqa: BLE001 - a mistake of ours must not cost the statement its answer
+    except Exception as error:
         send(sock, ERROR, {"code": "error", "message": f"the query engine failed: {type(error).__name__}: {error}"})
 
 
 def _run(sock: socket.socket, duck: Duck, request: Request) -> None:
     relations = dict(request.relations)
     for name, row_filter in request.row_filters.items():
-        relations[name] = duck.read(f"SELECT * FROM given WHERE {row_filter}", {"given": relations[name]})
+        within = Read(name, f"SELECT * FROM given WHERE {row_filter}", {"given": name}, RULE_FAILED)
+        relations[name] = _read(duck, within, relations)
     rows = None
     for read in request.reads:
         rows = _read(duck, read, relations)

@@ -3,6 +3,7 @@
 Run as `python -m lakefork.sql.workers.zygote FD`; FD is the control socket, on which an engine asks for workers.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -76,10 +77,8 @@ def _reap(reports: dict[int, socket.socket]) -> None:
             return
         with reports.pop(pid) as report:
             ended = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "peak_kb": usage.ru_maxrss}
-            try:
+            with contextlib.suppress(OSError):  # nobody may want to know
                 report.send(json.dumps(ended).encode())
-            except OSError:
-                pass  # nobody wants to know
 
 
 if __name__ == "__main__":
