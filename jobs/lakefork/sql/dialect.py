@@ -1,5 +1,6 @@
 """DuckDB's dialect as Lakefork reads it: fewer clauses, a place in every error, an end to every nesting."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import ClassVar, NoReturn, TypeVar
 
@@ -15,6 +16,8 @@ Item = TypeVar("Item")
 
 MAX_REREAD = 100_000
 MAX_TERMS = 1_000
+MAX_SELECTS = 1_000  # the time to plan them grows with the square of their number
+MAX_TABLES = 200
 
 QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES})
 SIMPLE_VALUES: dict[TokenType, Callable[[str], exp.Expression]] = {
@@ -95,8 +98,10 @@ class QueryParser(DuckDBParser):
         if self._tokens_size <= MAX_DEPTH:
             return
         stack = [(tree, 1, 1) for tree in self.trees]
+        counts = Counter[type]()
         while stack:
             node, depth, terms = stack.pop()
+            counts[type(node)] += 1
             if depth > 2 * MAX_DEPTH:
                 self.fail("the statement is nested too deeply", self._tokens[0])
             if terms > MAX_TERMS:  # DuckDB 1.5 does not survive 10,000
@@ -106,6 +111,9 @@ class QueryParser(DuckDBParser):
             for child in node.iter_expressions():
                 same = type(child) is chained
                 stack.append((child, depth if same else depth + 1, terms + 1 if same and counted else 1))
+        for kind, most, what in ((exp.Select, MAX_SELECTS, "SELECTs"), (exp.Table, MAX_TABLES, "tables in FROM")):
+            if counts[kind] > most:
+                self.fail(f"more than {most} {what} in one statement; send it in parts", self._tokens[0])
 
     def word(self) -> str:
         """The current token as a keyword; empty where it is none."""

@@ -89,19 +89,19 @@ def plain_rows(columns: Sequence[Column], values: exp.Values) -> pa.Table | None
 
 
 def values_query(definition: TableDefinition, columns: Sequence[Column], values: exp.Values) -> exp.Expr:
-    """Each row of its own type, so that what one row gives does not decide the types of the others."""
-    selects: list[exp.Expr] = []
+    """Every value in the type of its column, so that what one row gives does not decide the types of the others."""
+    rows = []
     for row in values.expressions:
         cells = row.expressions if isinstance(row, exp.Tuple) else [row]
         if len(cells) != len(columns):
             raise InvalidInputError(
                 f"INSERT INTO {definition} names {len(columns)} columns, and a row gives {len(cells)} values"
             )
-        selects.append(exp.select(*(given_value(cell, column) for column, cell in zip(columns, cells, strict=True))))
-    query = selects[0]
-    if len(selects) > 1:
-        query = exp.union(*selects, distinct=False)
-    return query
+        rows.append([given_value(cell, column) for column, cell in zip(columns, cells, strict=True)])
+    if len(rows) == 1:
+        return exp.select(*rows[0])
+    tuples = [exp.Tuple(expressions=row) for row in rows]
+    return exp.select("*").from_(exp.Values(expressions=tuples, alias=exp.TableAlias(this=exp.to_identifier("given"))))
 
 
 def completed(

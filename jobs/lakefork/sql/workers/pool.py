@@ -43,6 +43,7 @@ from lakefork.storage import StorageOptions
 STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
 NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
 SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
+TOOK_TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
 SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
 _BY_CODE = {error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError)}
 
@@ -139,7 +140,7 @@ class Worker:
                 os.kill(self.pid, signal.SIGKILL)
 
     def ended_by(self) -> Mapping[str, int]:
-        """The signal that ended it, and the most memory that it had in KB; empty if nobody knows."""
+        """The signal that ended it, and by how many KB it had grown at most; empty if nobody knows."""
         self._identify()
         text = self._said()
         return json.loads(text) if text else {}
@@ -206,6 +207,7 @@ class QueryWorkers:
     def __init__(self, config: WorkerConfig, most: int, ready: int = 0) -> None:
         """ready: how many start at once, so that they are there when they are needed."""
         self._config, self._most = config, most
+        self.timeout_seconds = config.timeout_seconds
         self._changed = threading.Condition()
         self._idle: list[Worker] = [Zygote.fork(config) for _ in range(ready)]
         self._busy: set[Worker] = set()
@@ -217,11 +219,16 @@ class QueryWorkers:
 
     def stream(self, request: Request | Probe, *, seconds: float | None = None) -> Iterator[pa.Table]:
         """Rows as they come; whoever stops reading, or is interrupted, ends the worker."""
-        limit = self._config.timeout_seconds
-        deadline = time.monotonic() + min(seconds or limit, limit)
+        deadline = time.monotonic() + min(seconds or self.timeout_seconds, self.timeout_seconds)
+        try:
+            yield from self._stream(request, deadline)
+        except WorkerLostError:  # it did nothing that another one could not do again
+            yield from self._stream(request, deadline)
+
+    def _stream(self, request: Request | Probe, deadline: float) -> Iterator[pa.Table]:
         cancellation = current_cancellation.get() or Cancellation()
         worker = self._acquire(deadline)
-        is_reusable = False
+        is_reusable = is_begun = False
         try:
             with cancellation.watch(worker):
                 error = None
@@ -229,6 +236,7 @@ class QueryWorkers:
                 send_request(worker.sock, request)
                 while (frame := _next_frame(worker, deadline)).kind != END:
                     if frame.kind == ROWS:
+                        is_begun = True
                         yield rows_of(frame.body)
                     elif frame.kind == ERROR:
                         error = self._error(frame.json["code"], frame.json["message"])
@@ -236,12 +244,10 @@ class QueryWorkers:
             if error:
                 raise error
         except TimeoutError:
-            raise TooLongError(
-                "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
-            ) from None
+            raise TooLongError(TOOK_TOO_LONG) from None
         except ClosedError:
             cancellation.check()
-            raise self._why_it_ended(worker) from None
+            raise self._why_it_ended(worker, is_begun=is_begun) from None
         finally:
             self._release(worker, is_reusable=is_reusable)
 
@@ -298,13 +304,22 @@ class QueryWorkers:
     def _too_much_memory(self) -> LimitError:
         return LimitError(f"the statement needed more than {self._config.memory_mb} MB (setting sql.memory_mb)")
 
-    def _why_it_ended(self, worker: Worker) -> LakeforkError:
+    def _why_it_ended(self, worker: Worker, *, is_begun: bool) -> LakeforkError:
         ended = worker.ended_by()
         if ended.get("signal") == signal.SIGXCPU:
-            return TooLongError("the statement took too long and was stopped (setting sql.statement_timeout_seconds)")
-        if ended.get("signal") == signal.SIGKILL or ended.get("peak_kb", 0) >> 10 > self._config.memory_mb:
+            return TooLongError(TOOK_TOO_LONG)
+        if ended.get("grown_kb", 0) >> 10 > self._config.memory_mb:
             return self._too_much_memory()
+        if ended.get("signal") == signal.SIGKILL and not is_begun:
+            return WorkerLostError("the process that ran the statement was killed from outside; try again")
         return EngineCrashedError("the statement crashed the query engine, which was restarted; change the statement")
+
+
+class WorkerLostError(LakeforkError):
+    """Somebody else killed the worker, perhaps while it was idle."""
+
+    code = "worker_lost"
+    retryable = True
 
 
 class EngineCrashedError(LakeforkError):

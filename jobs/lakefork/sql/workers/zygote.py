@@ -76,7 +76,8 @@ def _reap(reports: dict[int, socket.socket]) -> None:
         if not pid:
             return
         with reports.pop(pid) as report:
-            ended = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "peak_kb": usage.ru_maxrss}
+            grown = usage.ru_maxrss - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            ended = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "grown_kb": grown}
             with contextlib.suppress(OSError):  # nobody may want to know
                 report.send(json.dumps(ended).encode())
 
