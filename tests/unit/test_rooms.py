@@ -99,6 +99,13 @@ def test_light_modules_import_nothing_heavy(arguments: list[str]) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_an_engine_loads_no_duckdb() -> None:
+    """All of it runs in workers, which may die."""
+    code = "import lakefork.sql.engine, sys; print('duckdb' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_planners_do_no_io() -> None:
     forbidden = {"psycopg", "pyarrow", "pyspark", "os", "pathlib", "subprocess", "socket"}
     for path in (LIBRARY / "maintenance").glob("*.py"):

@@ -310,7 +310,8 @@ def test_another_thread_can_cancel_a_statement(limited: SqlLake) -> None:
 def test_a_worker_that_dies_is_replaced(limited: SqlLake) -> None:
     for _ in range(3):
         for worker in workers_of_this_process():
-            worker.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
         assert limited.rows("SELECT 1 + 1") == [(2,)]
     zygote = Zygote._current
     assert zygote is not None

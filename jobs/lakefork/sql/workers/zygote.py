@@ -63,11 +63,19 @@ def _fork(
             os._exit(status)
     work.close()
     reports[pid] = report
-    pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
-    socket.send_fds(report, [str(pid).encode()], [] if pidfd is None else [pidfd])
-    if pidfd is not None:
+    pidfds = _pidfds(pid)
+    socket.send_fds(report, [str(pid).encode()], pidfds)
+    for pidfd in pidfds:
         os.close(pidfd)
     return True
+
+
+def _pidfds(pid: int) -> list[int]:
+    """By which the engine ends this process and no later one of the same id; empty where there are none."""
+    try:
+        return [os.pidfd_open(pid)]
+    except (AttributeError, OSError):  # not Linux, or forbidden in a container
+        return []
 
 
 def _reap(reports: dict[int, socket.socket]) -> None:
