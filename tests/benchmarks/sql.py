@@ -1,6 +1,8 @@
 """What statements cost, beside plain Postgres with an equally indexed table in the same run."""
 
+import os
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,13 +15,18 @@ import psycopg
 import pyarrow as pa
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database
+from tests.benchmarks.start_up import LAKEFORK
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings
-from lakefork.sql.engine import Engine
+from lakefork.sql.engine import Engine, parsed
 from lakefork.sql.session import Role, Session
+from lakefork.sql.statements import Select
+from lakefork.sql.workers.duck import Duck
+from lakefork.sql.workers.messages import Request
+from lakefork.sql.workers.worker import run_request
 
 AREA = "sql"
 ADMIN = Session("main", None, Role.ADMIN)
@@ -42,6 +49,7 @@ def measure() -> list[Figure]:
                 *_updates(engine),
                 *_bulk(engine, dsn),
                 *_reads(engine),
+                *_workers(engine, dsn),
                 *_definitions(engine, dsn),
             ]
         return [*figures, *_ids(dsn)]
@@ -199,6 +207,60 @@ def _reads(engine: Engine) -> list[Figure]:
         Figure(AREA, "SELECT of one user's 10,000 rows, p50", statistics.median(scan), "ms", at_most=50),
         Figure(AREA, "_seq > x: 10,000 changed of 100,000 rows, p50", statistics.median(sync), "ms", at_most=50),
     ]
+
+
+def _workers(engine: Engine, dsn: str) -> list[Figure]:
+    """What it costs that users' SQL runs in processes of its own: beside the same DuckDB in this process."""
+    settings = Settings()
+    own = Duck(engine._resources.storage, memory_mb=settings.sql.memory_mb, threads=settings.sql.threads)
+    workers = engine._resources.workers
+    numbers = iter(range(1_000_000))
+
+    def request() -> Request:
+        sql = f"SELECT n % 10, count(*), max(content) FROM app.own WHERE id <> {next(numbers)} GROUP BY 1"
+        statement = parsed(sql)[0]
+        assert isinstance(statement, Select)
+        return engine._prepare(ALICE, statement.query, with_views=True).request()
+
+    small = [Request(f"SELECT {next(numbers)} + 1") for _ in range(400)]
+    large = [request() for _ in range(400)]
+    figures = []
+    for name, requests in (("SELECT of a constant", small), ("SELECT … GROUP BY over 10,000 hot rows", large)):
+        given = iter(requests)
+        _times(lambda given=given: (workers.run(next(given)), answer(own, next(given))), 10)
+        ours = _times(lambda given=given: workers.run(next(given)), 190)
+        alone = _times(lambda given=given: answer(own, next(given)), 190)
+        added = statistics.median(ours) - statistics.median(alone)
+        figures.append(Figure(AREA, f"{name}: what a worker adds, p50", added, "ms", at_most=1))
+    given = iter(large * 20)
+    _rate(lambda: workers.run(next(given)), 8, 5)
+    rates = [
+        _rate(lambda: workers.run(next(given)), 8, 40) / _rate(lambda: answer(own, next(given)), 8, 40)
+        for _ in range(5)
+    ]
+    figures.append(Figure(AREA, "the same by 8 threads: rate / in process", statistics.median(rates), "×", at_least=1))
+    select, show = (statistics.median(_cold(dsn, text) for _ in range(7)) for text in ("SELECT 1", "SHOW NAMESPACES"))
+    figures.append(Figure(AREA, "one cold lakefork sql: SELECT 1", select, "s"))
+    figures.append(Figure(AREA, "what it takes longer than one without DuckDB", select - show, "s", at_most=0.4))
+    return figures
+
+
+def answer(duck: Duck, request: Request) -> pa.Table:
+    """As a worker does it."""
+    chunks: list[pa.Table] = []
+    run_request(duck, request, chunks.append)
+    return pa.concat_tables(chunks)
+
+
+def _cold(dsn: str, text: str) -> float:
+    started = time.perf_counter()
+    subprocess.run(
+        [LAKEFORK, "sql", "--role", "admin", text],
+        env={**os.environ, "LAKEFORK_DSN": dsn},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - started
 
 
 def _definitions(engine: Engine, dsn: str) -> list[Figure]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -65,7 +66,7 @@ def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
             _send_rows(sock, pa.table({"path": pa.array(excluded, pa.string())}))
             return
         with domain_errors():
-            _run(sock, duck, request)
+            run_request(duck, request, lambda rows: _send_rows(sock, rows))
     except ClosedError:
         raise
     except LakeforkError as error:
@@ -75,7 +76,8 @@ def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
         send(sock, ERROR, {"code": "error", "message": f"the query engine failed: {type(error).__name__}: {error}"})
 
 
-def _run(sock: socket.socket, duck: Duck, request: Request) -> None:
+def run_request(duck: Duck, request: Request, send_rows: Callable[[pa.Table], None]) -> None:
+    """Hands over the rows of the answer, in chunks."""
     relations = dict(request.relations)
     for name, row_filter in request.row_filters.items():
         within = Read(name, f"SELECT * FROM given WHERE {row_filter}", {"given": name}, RULE_FAILED)
@@ -86,7 +88,7 @@ def _run(sock: socket.socket, duck: Duck, request: Request) -> None:
         relations[read.name] = rows
     if request.sql is None:
         if rows is not None:
-            _send_rows(sock, rows)
+            send_rows(rows)
         return
     hidden = {name for read in request.reads for name in read.relations.values()}
     visible = {name: rows for name, rows in relations.items() if name not in hidden}
@@ -94,7 +96,7 @@ def _run(sock: socket.socket, duck: Duck, request: Request) -> None:
         request.sql, visible, request.views, request.paths, max_rows=request.max_rows, setting=request.setting
     )
     for chunk in chunks:
-        _send_rows(sock, chunk)
+        send_rows(chunk)
 
 
 def _read(duck: Duck, read: Read, relations: dict[str, pa.Table]) -> pa.Table:
