@@ -191,7 +191,7 @@ def _add_session_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", metavar="ID", help="who asks; needed for rows of USER tables")
     parser.add_argument(
         "--role",
-        choices=["user", "service", "admin"],
+        choices=["user", "service", "admin", "system"],
         help="default: that of the user in system.users, else user; without --user: admin",
     )
 

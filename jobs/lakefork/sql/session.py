@@ -20,7 +20,7 @@ class Role(IntEnum):
     @classmethod
     def named(cls, name: str) -> "Role":
         try:
-            return cls[name.upper()]
+            return cls[name.upper() if name.isascii() else name]  # other letters become ASCII ones in capitals: ſ is S
         except KeyError:
             raise InvalidInputError(f"there is no role {name!r}; there are user, service, admin and system") from None
 

@@ -1,6 +1,6 @@
 """system.* and information_schema.*: what a session may know of its catalog, as relations to select from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from lakefork.tables import fold
 SYSTEM_NAMESPACES = ("system", "information_schema")
 _SQL = load(__package__)
 NO_LIMIT = 1_000_000_000
+NOT_FOR_USERS = ("storage_location", "rows", "bytes")  # where files lie, and how much all users have together
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,16 @@ def list_tables(asking: Asking, namespace: str | None, page: Page) -> pa.Table:
     if filtered:
         rules = rules_of(asking.connection, asking.catalog_id, asking.session.own_user())
         found = found.filter(pa.array([_is_usable(rules, row) for row in found.to_pylist()], pa.bool_()))
-        found = found.slice(page.offset, limit)
-        place = found.column_names.index("storage_location")  # where files lie is not for users
-        found = found.set_column(place, "storage_location", pa.nulls(found.num_rows, pa.string()))
+        found = _without(found.slice(page.offset, limit), NOT_FOR_USERS)
     return found.drop_columns(["columns"])
+
+
+def _without(found: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The same rows with NULL in some columns."""
+    for name in names:
+        place = found.column_names.index(name)
+        found = found.set_column(place, name, pa.nulls(found.num_rows, found.schema.field(name).type))
+    return found
 
 
 def _window(limit: int, offset: int, *, one_namespace: bool = False) -> dict[str, int]:

@@ -36,6 +36,15 @@ class SystemTable:
     check: Callable[[Row, StorageOptions], None]
     delete: str
     refuse_delete: str | None = None
+    role: str | None = None  # the column with a role, which nobody gives or changes above the own one
+
+    def require_rank(self, session: Session, row: Row) -> None:
+        """A row as it is, or as it is to be, is not of a role above the session's."""
+        if self.role and Role.named(row[self.role]) > session.role:
+            raise PermissionDeniedError(
+                f"permission denied: {row[self.key]!r} has, or would get, a role above {session.role.name.lower()}, "
+                "which this session has"
+            )
 
 
 def _check_user(row: Row, _: StorageOptions) -> None:
@@ -74,6 +83,7 @@ _TABLES = {
         {"created_at": "TIMESTAMPTZ"}, _check_user,
         "UPDATE lakefork.app_user SET deleted_at = now() "
         "WHERE catalog_id = %s AND user_id = ANY (%s) AND deleted_at IS NULL",
+        role="role",
     ),
     "storage_locations": SystemTable(
         "storage_location", "location_name",
@@ -105,6 +115,7 @@ class SystemWriter:
         for row in rows:
             _complete(table, row)
             table.check(row, self._resources.storage)
+            table.require_rank(session, row)
         with self._resources.catalog.connection() as connection, connection.transaction():
             catalog_id = _catalog_id(connection, session)
             try:
@@ -127,11 +138,12 @@ class SystemWriter:
         with self._resources.catalog.connection() as connection, connection.transaction():
             catalog_id = _catalog_id(connection, session)
             rows = self._matching(
-                connection, table, catalog_id, statement.alias or statement.name.table, where, assigned
+                connection, session, table, catalog_id, statement.alias or statement.name.table, where, assigned
             )
             for row in rows:
                 _complete(table, row)
                 table.check(row, self._resources.storage)
+                table.require_rank(session, row)
                 _update(connection, table, catalog_id, row)
         return len(rows)
 
@@ -143,7 +155,7 @@ class SystemWriter:
             keys = [
                 row[table.key]
                 for row in self._matching(
-                    connection, table, catalog_id, statement.alias or statement.name.table, where, {}
+                    connection, session, table, catalog_id, statement.alias or statement.name.table, where, {}
                 )
             ]
             if table.refuse_delete:
@@ -180,6 +192,7 @@ class SystemWriter:
     def _matching(
         self,
         connection: Connection,
+        session: Session,
         table: SystemTable,
         catalog_id: int,
         alias: str,
@@ -208,7 +221,11 @@ class SystemWriter:
         query = Request(
             f"SELECT {values} FROM found_rows AS {name} WHERE {condition}", {"found_rows": _arrow(found, columns)}
         )
-        return list(self._resources.workers.run(query, seconds=SECONDS_IN_TRANSACTION).to_pylist())
+        rows = list(self._resources.workers.run(query, seconds=SECONDS_IN_TRANSACTION).to_pylist())
+        before = {row[table.key]: row for row in found}
+        for row in rows:
+            table.require_rank(session, before[row[table.key]])
+        return rows
 
 
 def _arrow(rows: list[Row], columns: Mapping[str, str]) -> Any:

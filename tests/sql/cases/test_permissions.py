@@ -152,6 +152,43 @@ def test_a_role_that_does_not_exist_is_refused_or_understood(lake: SqlLake, role
         assert lake.rows(f"SELECT role FROM system.users WHERE user_id = '{name}'") == [(role.lower(),)]
 
 
+def named_role(lake: SqlLake, name: str) -> list[tuple[Any, ...]]:
+    return lake.rows(f"SELECT role, username, deleted_at FROM system.users WHERE user_id = '{name}'")
+
+
+@pytest.mark.parametrize("role", ["system", "SYSTEM", "System", "\u017fystem"])  # the last one has a long s
+def test_nobody_grants_a_role_above_the_own_one(lake: SqlLake, user: str, role: str) -> None:
+    for text in (
+        "INSERT INTO system.users (user_id, role) VALUES ('never', ?)",
+        "INSERT INTO system.users (user_id, role) VALUES ('never', 'user'), ('ever', ?)",
+        "INSERT INTO system.users (user_id, role) SELECT 'never', ?",
+        f"UPDATE system.users SET role = ? WHERE user_id = '{user}'",
+        f"UPDATE system.users SET role = CASE WHEN user_id = '{user}' THEN ? ELSE role END",
+    ):
+        for session in ({"role": Role.ADMIN}, {"role": Role.ADMIN, "user": add_user(lake, role="admin")}):
+            with pytest.raises((PermissionDeniedError, InvalidInputError)):
+                lake.run(text, role, **session)
+    assert named_role(lake, user) == [("user", None, None)]
+    assert named_role(lake, "never") == []
+
+
+def test_nobody_changes_a_user_of_a_role_above_the_own_one(lake: SqlLake) -> None:
+    chief = new_name("user")
+    lake.run("INSERT INTO system.users (user_id, role) VALUES (?, 'system')", chief, role=Role.SYSTEM)
+    for text in (
+        f"UPDATE system.users SET username = 'x' WHERE user_id = '{chief}'",
+        f"UPDATE system.users SET role = 'user' WHERE user_id = '{chief}'",
+        f"UPDATE system.users SET deleted_at = now() WHERE user_id = '{chief}'",
+        "UPDATE system.users SET username = 'x'",
+        f"DELETE FROM system.users WHERE user_id = '{chief}'",
+        "DELETE FROM system.users WHERE role = 'system'",
+    ):
+        refuse(lake, PermissionDeniedError, "a role above admin", text)
+    assert named_role(lake, chief) == [("system", None, None)]
+    assert lake.count(f"DELETE FROM system.users WHERE user_id = '{chief}'", role=Role.SYSTEM) == 1
+    refuse(lake, PermissionDeniedError, "a role above admin", f"UPDATE system.users SET deleted_at = NULL WHERE user_id = '{chief}'")
+
+
 def test_parameters_of_a_change_of_system_users_are_counted_through_the_statement(lake: SqlLake, user: str) -> None:
     other = add_user(lake)
     lake.run("UPDATE system.users SET username = ?, role = ? WHERE user_id = ?", "Ann", "service", user)
