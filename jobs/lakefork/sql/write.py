@@ -197,7 +197,10 @@ class Writer:
         if self._resources.none_between(connection, found, access.user_id, keys):
             return 0
         existing = read_by_key(connection, self._resources.own_workers, found, access.user_id, keys)
-        validate_primary_key(found.definition, keys, existing.filter(pc.invert(existing[DELETED])))
+        live = existing.filter(pc.invert(existing[DELETED]))
+        # As rows outside of the rules are refused: that hidden ones exist is not told.
+        check_row_filter(self._resources.own_workers, found.definition, access.row_filter, live)
+        validate_primary_key(found.definition, keys, live)
         return _newest(existing)
 
     def _change(self, session: Session, change: Change) -> int:
