@@ -5,11 +5,17 @@ import time
 from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    AccessView,
+    ConnectionDetails,
+    DagAccessEntity,
+    DagDetails,
+)
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from fastapi import APIRouter, Depends, Query
 
 from lakefork.catalog.connection import Connection
+from lakefork.orchestration.database import CONNECTION
 from lakefork.overview import lake
 from lakefork.overview.forks import list_children, reclaimable
 from lakefork.overview.gc import list_deletions, read_gc
@@ -37,6 +43,15 @@ Name = Annotated[str, Query(min_length=1, max_length=300)]
 Span = Annotated[str, Query(pattern=f"^({'|'.join(lake.SPANS)})$")]
 Time = datetime.datetime | None
 PositiveId = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+
+def may_read_rows(user: GetUserDep) -> bool:
+    """Whoever may read Airflow's connection to the catalog could read every row with it."""
+    details = ConnectionDetails(conn_id=CONNECTION)
+    return bool(get_auth_manager().is_authorized_connection(method="GET", details=details, user=user))
+
+
+ReadsRows = Annotated[bool, Depends(may_read_rows)]
 
 
 @router.get("/me")
@@ -93,10 +108,20 @@ def tables(connection: Reading, catalog: Name, search: Text = None, after: Text 
 
 @router.get("/table")
 def table(
-    connection: Reading, catalog: Name, namespace: Name, table: Name, snapshot: PositiveId = None, user: Text = None
+    connection: Reading,
+    reads_rows: ReadsRows,
+    catalog: Name,
+    namespace: Name,
+    table: Name,
+    snapshot: PositiveId = None,
+    user: Text = None,
 ) -> dict[str, Any]:
+    """The bounds of batches are keys of rows, so they are for those who may read rows."""
     policy = load_settings().flush
-    return read_table(connection, catalog, namespace, table, policy, snapshot=snapshot, user=user)
+    found = read_table(connection, catalog, namespace, table, policy, snapshot=snapshot, user=user)
+    if not reads_rows:
+        found["batches"] = [{**batch, "low": None, "high": None} for batch in found["batches"]]
+    return {**found, "shows_bounds": reads_rows}
 
 
 @router.get("/runs")

@@ -2,14 +2,16 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from lakefork.embedded.airflow import _connection_json
 from lakefork.settings import load_settings
+from sql_lake import open_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")  # what Airflow does with Starlette
 Get = Callable[..., httpx.Response]
@@ -55,3 +57,59 @@ def test_the_way_to_the_login_holds_nothing_but_an_address(get: Get) -> None:
     answer = get(HOSTILE, Accept="text/html")
     assert answer.status_code == 401 and "<img" not in answer.text
     assert 'login?next=/web/%22%3E%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E"' in answer.text
+
+
+@pytest.fixture
+def ask_as(get: Get, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Any]]:
+    """Asks as somebody with a role of Airflow's own user management."""
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from lakefork_page.app import app
+    from lakefork_page.database import _pool
+
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEFORK", _connection_json(dsn))
+    create_auth_manager()
+
+    def ask(role: str, path: str) -> Any:
+        app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=role, role=role)
+        answer = get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    with open_lake(dsn, tmp_path, load_settings()) as lake:
+        lake.run(
+            "CREATE NAMESPACE app; CREATE TABLE app.t (id TEXT PRIMARY KEY); INSERT INTO app.t VALUES ('least-key'), ('most-key')"
+        )
+        lake.flush_by_hand("app.t")
+        yield ask
+    app.dependency_overrides.clear()
+    _pool().close()
+    _pool.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("role", "bounds"),
+    [
+        ("VIEWER", (None, None)),
+        ("USER", (None, None)),
+        ("OP", ("least-key", "most-key")),
+        ("ADMIN", ("least-key", "most-key")),
+    ],
+)
+def test_keys_of_rows_are_shown_to_those_who_may_read_rows(
+    ask_as: Callable[[str, str], Any], role: str, bounds: tuple[str | None, str | None]
+) -> None:
+    found = ask_as(role, "/api/table?catalog=main&namespace=app&table=t")
+    assert [(batch["low"], batch["high"], batch["rows"]) for batch in found["batches"]] == [(*bounds, 2)]
+    assert found["shows_bounds"] is (bounds[0] is not None)
+    if bounds[0] is None:
+        for path in (
+            "/api/status",
+            "/api/overview",
+            "/api/tables?catalog=main",
+            "/api/catalogs",
+            "/api/runs",
+            "/api/gc",
+        ):
+            assert "least-key" not in str(ask_as(role, path))

@@ -80,6 +80,9 @@ def test_a_viewer_looks_and_starts_nothing(stack: Stack) -> None:
     assert stack.get("/lakefork/api/me", "viewer").json()["may_trigger"] == []
     assert set(stack.get("/lakefork/api/me").json()["may_trigger"]) == set(JOBS)
     assert stack.get("/lakefork/api/overview", "viewer").status_code == 200
+    path = "/lakefork/api/table?catalog=demo&namespace=web&table=messages"
+    assert {batch["low"] for batch in stack.get(path, "viewer").json()["batches"]} == {None}, "keys are of rows"
+    assert None not in {batch["low"] for batch in stack.get(path).json()["batches"]}
     refused = httpx.post(
         f"{stack.url}/api/v2/dags/flush/dagRuns", json={"logical_date": None, "conf": {}},
         headers={"Authorization": f"Bearer {stack.token('viewer')}"}, trust_env=False,

@@ -197,7 +197,7 @@ export async function oneTable([catalogName, namespace, name], query) {
       card(`superseded${found.superseded_files < found.files ? `, of the first ${number(found.superseded_files)} files` : ""}`, atMost(found.superseded_share)),
       card("rows waiting", number(found.hot)), card("oldest waiting", since(found.oldest_at) || "none")),
     el("p", { class: "faint" }, `A ${found.definition.tags.kind ?? "SHARED"} table, flushed at ${policy(found)}; its key begins with ${found.key.name}.`),
-    section(batchesTitle(found, snapshot, user, here), overlaps(found.batches, found.key), batchesTable(found.batches, here)),
+    section(batchesTitle(found, snapshot, user, here), picture(found), batchesTable(found, here)),
     section("Manifests", manifests(found)),
     section("Snapshots", snapshotsTable(found.snapshots, here, `${namespace}.${name}`)),
     section("Schema history", schemaTable(found.versions)),
@@ -210,16 +210,21 @@ function batchesTitle(found, snapshot, user, here) {
     snapshot || user ? el("a", { href: here }, "show all, now") : null);
 }
 
-function batchesTable(rows, here) {
-  const shown = rows.slice(0, 50);
+function picture(found) {
+  if (found.shows_bounds) return overlaps(found.batches, found.key);
+  return el("p", { class: "empty" }, "Keys of rows are shown to those who may read Airflow's connection lakefork.");
+}
+
+function batchesTable(found, here) {
+  const rows = found.batches, shown = rows.slice(0, 50);
+  const bounds = [["least key", (row) => row.low], ["greatest key", (row) => row.high]];
   const more = rows.length > shown.length ? el("p", { class: "faint" }, `and ${rows.length - shown.length} more in the picture`) : null;
   return el("details", {}, el("summary", {}, "as a list"), table([
     ["file", (row) => el("code", {}, row.path.split("/").slice(-2).join("/")), "long"],
     ["owner", (row) => (row.user_id ? el("a", { href: `${here}?user=${encodeURIComponent(row.user_id)}` }, row.user_id) : "shared")],
     ["rows", (row) => number(row.rows), "number"],
     ["bytes", (row) => bytes(row.bytes), "number"],
-    ["least key", (row) => row.low],
-    ["greatest key", (row) => row.high],
+    ...(found.shows_bounds ? bounds : []),
   ], shown, "No file yet."), more);
 }
 

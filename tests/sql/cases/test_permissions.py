@@ -186,7 +186,12 @@ def test_nobody_changes_a_user_of_a_role_above_the_own_one(lake: SqlLake) -> Non
         refuse(lake, PermissionDeniedError, "a role above admin", text)
     assert named_role(lake, chief) == [("system", None, None)]
     assert lake.count(f"DELETE FROM system.users WHERE user_id = '{chief}'", role=Role.SYSTEM) == 1
-    refuse(lake, PermissionDeniedError, "a role above admin", f"UPDATE system.users SET deleted_at = NULL WHERE user_id = '{chief}'")
+    refuse(
+        lake,
+        PermissionDeniedError,
+        "a role above admin",
+        f"UPDATE system.users SET deleted_at = NULL WHERE user_id = '{chief}'",
+    )
 
 
 def test_parameters_of_a_change_of_system_users_are_counted_through_the_statement(lake: SqlLake, user: str) -> None:

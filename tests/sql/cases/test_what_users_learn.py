@@ -32,7 +32,9 @@ def everything_told(lake: SqlLake, user: str, *tables: str) -> list[Any]:
 
 
 def test_every_relation_is_asked_for(lake: SqlLake) -> None:
-    listed = lake.rows("SELECT table_schema || '.' || table_name FROM information_schema.tables WHERE table_type = 'SYSTEM'")
+    listed = lake.rows(
+        "SELECT table_schema || '.' || table_name FROM information_schema.tables WHERE table_type = 'SYSTEM'"
+    )
     denied = {"system.storage_locations", "system.manifest_cache"}
     assert {name for (name,) in listed} == {*RELATIONS, *denied}
     for name in denied:
