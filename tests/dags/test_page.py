@@ -65,6 +65,7 @@ def ask_as(get: Get, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     from airflow.api_fastapi.app import create_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.api_fastapi.core_api.security import get_user
+
     from lakefork_page.app import app
     from lakefork_page.database import _pool
 
