@@ -733,6 +733,7 @@ CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
 CREATE INDEX job_run_job ON lakefork.job_run (job, started_at DESC);
 CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 
+\ir functions/locks.sql
 \ir functions/entities.sql
 \ir functions/snapshots.sql
 \ir functions/paths.sql

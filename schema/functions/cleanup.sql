@@ -8,7 +8,7 @@ CREATE FUNCTION lakefork.take_fence() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('lock_timeout', '10s', true);
-    PERFORM pg_advisory_xact_lock(lakefork.fence_lock());
+    LOCK TABLE ONLY lakefork_locks.fence IN EXCLUSIVE MODE;
 END $$;
 
 -- Scheduled files that may be looked at: those that were given up before a time. That is for readers: who planned a query before a file was given up

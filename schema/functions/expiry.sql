@@ -4,7 +4,7 @@ CREATE FUNCTION lakefork.begin_gc_batch(p_job_id text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lakefork.require_lease(lakefork.gc_lease(), p_job_id);
-    PERFORM pg_advisory_xact_lock(lakefork.gc_lock());   -- the last of two who give up a file has to notice
+    LOCK TABLE ONLY lakefork_locks.gc IN SHARE UPDATE EXCLUSIVE MODE;   -- the last of two who give up a file has to notice
 END $$;
 
 -- Takes up to p_limit files from these catalogs. Those that no catalog has any more are scheduled for deletion.

@@ -10,8 +10,6 @@ LANGUAGE sql STABLE AS $$
     WHERE g.catalog_id = p_catalog_id AND g.object_id = p_table_id AND g.end_snapshot IS NULL AND g.key IN ('flush_rows', 'flush_interval')
 $$;
 
-CREATE FUNCTION lakefork.fold_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717815::bigint';
-
 -- Adds the changes that were appended since to the counts, and says on channel lakefork_flush which tables reached their limit.
 -- Writers do not do that themselves: a transaction that notifies commits alone.
 CREATE FUNCTION lakefork.fold_counts(p_default_rows bigint) RETURNS bigint
@@ -22,7 +20,7 @@ DECLARE
     tables bigint[];
     users text[];
 BEGIN
-    PERFORM pg_advisory_xact_lock(lakefork.fold_lock());
+    LOCK TABLE ONLY lakefork_locks.counts IN SHARE UPDATE EXCLUSIVE MODE;
     WITH changes AS (
         DELETE FROM lakefork.hot_delta RETURNING *
     ), sums AS (
@@ -302,7 +300,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     hot record;
 BEGIN
-    PERFORM pg_advisory_xact_lock(lakefork.fold_lock());
+    LOCK TABLE ONLY lakefork_locks.counts IN SHARE UPDATE EXCLUSIVE MODE;
     LOCK TABLE lakefork.hot_delta IN EXCLUSIVE MODE;
     DELETE FROM lakefork.hot_delta;
     DELETE FROM lakefork.hot_count;

@@ -220,7 +220,7 @@ DECLARE
     base bigint;
     newest public.ducklake_snapshot;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(lakefork.fence_lock());   -- no file goes before this is committed
+    LOCK TABLE ONLY lakefork_locks.fence IN ROW SHARE MODE;   -- no file goes before this is committed
     parent := lakefork.live_catalog_id(p_parent);
     paths := ARRAY(SELECT coalesce(path, lakefork.default_data_path(parent, name)) FROM unnest(p_names, p_data_paths) AS f (name, path));
     PERFORM lakefork.check_new_catalogs(p_names, paths);

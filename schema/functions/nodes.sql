@@ -1,8 +1,6 @@
 -- Nodes: the part of a _seq that keeps processes apart. Each holder has a node, and a range of time on it that is its alone:
 -- ids never repeat because ranges never overlap, whatever clocks say and however long a holder is paused.
 
-CREATE FUNCTION lakefork.node_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717813::bigint';
-
 -- The node at which a name starts looking; sha256, because hashtext differs between versions of Postgres.
 CREATE FUNCTION lakefork.first_node(p_node_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$
@@ -39,7 +37,7 @@ CREATE FUNCTION lakefork.take_node(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM pg_advisory_xact_lock(lakefork.node_lock());   -- or all who race would try the same node, again and again
+    LOCK TABLE ONLY lakefork_locks.nodes IN SHARE UPDATE EXCLUSIVE MODE;   -- or all who race would try the same node, again and again
     INSERT INTO lakefork.node AS n (node, node_id, holder, first_ms, until_ms, expires_at)
     VALUES (lakefork.free_node(p_node_id, p_first_ms), p_node_id, p_holder, p_first_ms, p_first_ms + p_reserve_ms,
             clock_timestamp() + make_interval(secs => p_seconds))

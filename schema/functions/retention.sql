@@ -4,7 +4,6 @@
 -- ended at or before the floor and no tagged snapshot lies within it. Of table_id 0 are the items that are about a catalog as a whole.
 
 CREATE FUNCTION lakefork.gc_lease() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'retention_gc' $$;
-CREATE FUNCTION lakefork.gc_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717817::bigint';
 
 -- A table's name with its namespace, or the last one that it had.
 CREATE FUNCTION lakefork.last_table_name(p_catalog_id bigint, p_table_id bigint) RETURNS varchar
@@ -254,7 +253,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     tagged bigint := lakefork.live_catalog_id(p_catalog);
 BEGIN
-    PERFORM pg_advisory_xact_lock(lakefork.gc_lock());   -- no snapshot expires between the look and the tag
+    LOCK TABLE ONLY lakefork_locks.gc IN SHARE UPDATE EXCLUSIVE MODE;   -- no snapshot expires between the look and the tag
     IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$' THEN
         RAISE EXCEPTION 'tag name % is not well formed: up to 100 letters, digits, _ . and -', coalesce(quote_literal(p_name), 'NULL') USING ERRCODE = 'LFV01';
     END IF;

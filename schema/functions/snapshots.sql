@@ -11,16 +11,13 @@
 -- Readers never take it. File cleanup excludes commits by the fence, taken here in shared mode.
 CREATE FUNCTION lakefork.lock_commits() RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    ignored text;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a commit needs isolation level READ COMMITTED, this transaction has %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'LFV01';
     END IF;
-    -- Assignments, because PERFORM costs more.
-    ignored := pg_advisory_xact_lock_shared(lakefork.fence_lock());
-    ignored := pg_advisory_xact_lock(lakefork.commit_lock());
+    LOCK TABLE ONLY lakefork_locks.fence IN ROW SHARE MODE;
+    LOCK TABLE ONLY lakefork_locks.commits IN SHARE UPDATE EXCLUSIVE MODE;
 END $$;
 
 CREATE FUNCTION lakefork.begin_commit() RETURNS public.ducklake_snapshot
@@ -32,9 +29,6 @@ BEGIN
     SELECT * INTO newest FROM public.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
     RETURN newest;
 END $$;
-
-CREATE FUNCTION lakefork.fence_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717811::bigint';
-CREATE FUNCTION lakefork.commit_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5063717812::bigint';
 
 -- The snapshot of a change to the list of catalogs. Only for callers of begin_commit.
 CREATE FUNCTION lakefork.add_catalog_snapshot(

@@ -28,7 +28,7 @@ CREATE FUNCTION public.bare_commit() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     newest public.ducklake_snapshot;
 BEGIN
-    PERFORM pg_advisory_xact_lock(lakefork.commit_lock());
+    LOCK TABLE lakefork_locks.commits IN SHARE UPDATE EXCLUSIVE MODE;
     SELECT * INTO newest FROM public.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
     INSERT INTO public.ducklake_snapshot
     VALUES (newest.snapshot_id + 1, clock_timestamp(), newest.schema_version, newest.next_catalog_id, newest.next_file_id);

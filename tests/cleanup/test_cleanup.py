@@ -241,10 +241,10 @@ def test_a_guard_that_fails_deletes_nothing(given_up: Filled, broken: str, monke
     elif broken == "timeout":
         execute(
             lake,
-            "CREATE OR REPLACE FUNCTION lakefork.take_fence() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('lock_timeout', '300ms', true); PERFORM pg_advisory_xact_lock(lakefork.fence_lock()); END $$",
+            "CREATE OR REPLACE FUNCTION lakefork.take_fence() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('lock_timeout', '300ms', true); LOCK TABLE lakefork_locks.fence IN EXCLUSIVE MODE; END $$",
         )
         holder = psycopg.connect(lake.lake.dsn)
-        holder.execute("SELECT pg_advisory_xact_lock_shared(lakefork.fence_lock())")
+        holder.execute("LOCK TABLE lakefork_locks.fence IN ROW SHARE MODE")
     elif broken == "connection":
         execute(
             lake,
