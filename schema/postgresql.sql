@@ -762,6 +762,7 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir views/system.sql
 \ir views/client.sql
 \ir functions/client_roles.sql
+\ir public_rights.sql
 
 INSERT INTO public.ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);

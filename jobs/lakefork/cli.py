@@ -157,6 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     client_role.add_argument("role", metavar="ROLE")
     client_role.add_argument("--catalog", metavar="NAME", help="the only one that it can read (default: any)")
+    client_role.add_argument(
+        "--connections", type=int, default=8, metavar="N", help="how many it can have at the same time (default: 8)"
+    )
     client_role.add_argument("--drop", action="store_true", help="remove the role instead")
     client_role.set_defaults(run=handlers.client_role)
 

@@ -25,6 +25,11 @@ def _say(arguments: argparse.Namespace, text: str, found: Any) -> int:
     return 0
 
 
+def _warn(about: str, points: list[str]) -> None:
+    for point in points:
+        print(f"warning: {about} {point}", file=sys.stderr)
+
+
 def _draw(line: str) -> None:
     """A bar over the one before; only people at a terminal are told how far it is."""
     if sys.stderr.isatty():
@@ -56,6 +61,7 @@ def db(arguments: argparse.Namespace) -> int:
 
 def init(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.catalogs import create_catalog
+    from lakefork.catalog.client import client_gaps
     from lakefork.catalog.connection import connect
     from lakefork.catalog.schema import init_catalog
     from lakefork.embedded.database import database_url
@@ -68,6 +74,7 @@ def init(arguments: argparse.Namespace) -> int:
     with connect(database_url(settings), check_version=False) as connection, connection.transaction():
         init_catalog(connection)
         catalog = create_catalog(connection, arguments.catalog, data_path, author=getpass.getuser())
+        _warn("every login of this database, also one that may only read, can", client_gaps(connection))
     text = f"catalog {catalog.name} is ready; its files go to {catalog.data_path}"
     return _say(arguments, text, vars(catalog))
 
@@ -370,7 +377,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def client_role(arguments: argparse.Namespace) -> int:
-    from lakefork.catalog.client import attach_statement, create_client_role, drop_client_role
+    from lakefork.catalog.client import attach_statement, client_gaps, create_client_role, drop_client_role
     from lakefork.catalog.connection import connect
 
     dsn = _database()
@@ -378,11 +385,15 @@ def client_role(arguments: argparse.Namespace) -> int:
         if arguments.drop:
             drop_client_role(connection, arguments.role)
             return _say(arguments, f"role {arguments.role} is gone", {"role": arguments.role, "dropped": True})
-        password = create_client_role(connection, arguments.role, arguments.catalog)
+        password = create_client_role(connection, arguments.role, arguments.catalog, arguments.connections)
+        gaps = client_gaps(connection, arguments.role)
+    _warn(f"role {arguments.role} can also", gaps)
     attach = attach_statement(dsn, arguments.role, password, arguments.catalog or "NAME")
     can_read = f"catalog {arguments.catalog}" if arguments.catalog else "every catalog"
     text = f"role {arguments.role} can read {can_read}\nits password is shown only now; in DuckDB:\n{attach}"
-    return _say(arguments, text, {**_given(arguments, "role", "catalog"), "password": password, "attach": attach})
+    return _say(
+        arguments, text, {**_given(arguments, "role", "catalog"), "password": password, "attach": attach, "gaps": gaps}
+    )
 
 
 def stack(arguments: argparse.Namespace) -> int:

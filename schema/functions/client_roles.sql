@@ -9,8 +9,48 @@ LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = p_role AND shobj_description(r.oid, 'pg_authid') = lakefork.client_comment())
 $$;
 
--- p_catalog: the only one that the role can read (NULL: whichever it names).
-CREATE FUNCTION lakefork.create_client_role(p_role text, p_password text, p_catalog text DEFAULT NULL) RETURNS void
+-- What a role can do beside reading, each with the way to end it; 'public': what every login can do in this database.
+CREATE FUNCTION lakefork.client_gaps(p_role text) RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT DISTINCT f.can || ': a superuser ends that with schema/public_rights.sql'
+    FROM (VALUES ('pg_advisory_lock(bigint)', 'take advisory locks, and so hold up writers of a table or a row'),
+                 ('lo_from_bytea(oid,bytea)', 'fill the disk with large objects'),
+                 ('pg_logical_emit_message(boolean,text,text,boolean)', 'fill the disk with WAL'),
+                 ('pg_logical_emit_message(boolean,text,text)', 'fill the disk with WAL')) AS f (function, can)   -- before Postgres 17
+    WHERE has_function_privilege(p_role, to_regprocedure(f.function), 'EXECUTE')
+    UNION ALL
+    SELECT format('make temporary tables: its owner ends that with REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database())
+    WHERE has_database_privilege(p_role, current_database(), 'TEMPORARY')
+    UNION ALL
+    SELECT format('connect to other databases of this server (%s) and fill them: their owners end that with REVOKE CONNECT ON DATABASE … FROM PUBLIC',
+                  string_agg(quote_ident(d.datname), ', ' ORDER BY d.datname) FILTER (WHERE d.place <= 3) || CASE WHEN count(*) > 3 THEN ', …' ELSE '' END)
+    FROM (SELECT d.datname, row_number() OVER (ORDER BY d.datname) AS place FROM pg_database d
+          WHERE d.datname <> current_database() AND d.datallowconn AND p_role <> 'public' AND has_database_privilege(p_role, d.oid, 'CONNECT')) d
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT format('fill the disk with temporary files of queries: a superuser ends that with ALTER ROLE %I SET temp_file_limit = ''1GB''', p_role)
+    WHERE p_role <> 'public' AND NOT EXISTS (
+        SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS setting
+        WHERE r.rolname = p_role AND setting LIKE 'temp_file_limit=%')
+$$;
+
+-- Settings that a role begins with. It can change all but the last one for itself, and then still has no rights to write.
+CREATE FUNCTION lakefork.limit_client_role(p_role text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('ALTER ROLE %I SET default_transaction_read_only = on', p_role);
+    EXECUTE format('ALTER ROLE %I SET statement_timeout = ''5min''', p_role);
+    EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = ''5min''', p_role);
+    EXECUTE format('ALTER ROLE %I SET idle_session_timeout = ''1h''', p_role);
+    BEGIN
+        EXECUTE format('ALTER ROLE %I SET temp_file_limit = ''1GB''', p_role);
+    EXCEPTION WHEN insufficient_privilege THEN
+        NULL;   -- client_gaps tells
+    END;
+END $$;
+
+-- p_catalog: the only one that the role can read (NULL: whichever it names). p_connections: how many at the same time.
+CREATE FUNCTION lakefork.create_client_role(p_role text, p_password text, p_catalog text DEFAULT NULL, p_connections integer DEFAULT 8) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     bound_to bigint := CASE WHEN p_catalog IS NOT NULL THEN lakefork.live_catalog_id(p_catalog) END;
@@ -20,13 +60,15 @@ BEGIN
             coalesce(quote_literal(left(p_role, 80)), 'NULL') USING ERRCODE = 'LFV01';
     ELSIF coalesce(p_password, '') = '' THEN
         RAISE EXCEPTION 'role % needs a password', quote_literal(p_role) USING ERRCODE = 'LFV01';
+    ELSIF coalesce(p_connections, 0) NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'a client role has 1 to 1000 connections, not %', p_connections USING ERRCODE = 'LFV01';
     ELSIF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = p_role) THEN
         RAISE EXCEPTION 'there is a role % already%', quote_literal(p_role),
             CASE WHEN lakefork.is_client_role(p_role) THEN ': drop it first (`lakefork client-role ' || p_role || ' --drop`)' ELSE '' END USING ERRCODE = 'LFX01';
     END IF;
-    EXECUTE format('CREATE ROLE %I LOGIN PASSWORD %L', p_role, p_password);
+    EXECUTE format('CREATE ROLE %I LOGIN CONNECTION LIMIT %s PASSWORD %L', p_role, p_connections, p_password);
     EXECUTE format('COMMENT ON ROLE %I IS %L', p_role, lakefork.client_comment());
-    EXECUTE format('ALTER ROLE %I SET default_transaction_read_only = on', p_role);
+    PERFORM lakefork.limit_client_role(p_role);
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), p_role);
     EXECUTE format('GRANT USAGE ON SCHEMA ducklake_client TO %I', p_role);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA ducklake_client TO %I', p_role);
@@ -40,6 +82,9 @@ BEGIN
     DELETE FROM lakefork.client_role r WHERE r.role_name = p_role;
     IF NOT FOUND AND NOT lakefork.is_client_role(p_role) THEN
         RAISE EXCEPTION 'there is no client role %', coalesce(quote_literal(p_role), 'NULL') USING ERRCODE = 'LFN01';
+    END IF;
+    IF NOT pg_has_role(p_role, 'USAGE') THEN   -- whoever created the role may become a member of it, and only members may drop what it was given
+        EXECUTE format('GRANT %I TO CURRENT_USER', p_role);
     END IF;
     EXECUTE format('DROP OWNED BY %I', p_role);
     EXECUTE format('DROP ROLE %I', p_role);

@@ -1,7 +1,7 @@
 -- Locks that stop everybody. They are empty tables: every login can take an advisory lock, but a table only with rights on it. All are held until the
 -- transaction ends. What takes a lock alone uses SHARE UPDATE EXCLUSIVE, the weakest mode that excludes itself: stronger ones look through all backends.
 --
--- Locks of one table, user or key are advisory (functions/hot.sql): there are too many for tables. superuser.sql takes those from other logins.
+-- Locks of one table, user or key are advisory (functions/hot.sql): there are too many for tables. public_rights.sql takes those from other logins.
 CREATE SCHEMA lakefork_locks;
 CREATE TABLE lakefork_locks.fence ();     -- commits and forks share it (ROW SHARE), file cleanup takes it alone (EXCLUSIVE)
 CREATE TABLE lakefork_locks.commits ();   -- one commit at a time

@@ -11,3 +11,7 @@ GRANT airflow TO lakefork;  -- system.jobs reads Airflow's tables
 ALTER DATABASE :"DBNAME" OWNER TO lakefork;
 CREATE SCHEMA airflow AUTHORIZATION airflow;
 ALTER ROLE airflow IN DATABASE :"DBNAME" SET search_path = airflow;
+
+-- The lakefork role is no superuser: what only one can do is done here.
+REVOKE CONNECT ON DATABASE postgres, template1 FROM PUBLIC;
+\i /lakefork/public_rights.sql

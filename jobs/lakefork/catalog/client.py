@@ -9,10 +9,12 @@ from psycopg.conninfo import conninfo_to_dict
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection, connect, domain_errors
 from lakefork.catalog.dump import copy_table, new_file, one_moment
+from lakefork.catalog.schema import restrict_public
 from lakefork.progress import Bar
 from lakefork.queries import load
 
 _SQL = load(__package__)
+DEFAULT_CONNECTIONS = 8  # DuckDB opens one for each query of the catalog, and keeps some
 
 
 def export_catalog(dsn: str, name: str, target: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, int]:
@@ -33,12 +35,20 @@ def export_catalog(dsn: str, name: str, target: Path, say: Callable[[str], None]
         return copied
 
 
-def create_client_role(connection: Connection, role: str, catalog: str | None) -> str:
+def create_client_role(
+    connection: Connection, role: str, catalog: str | None, connections: int = DEFAULT_CONNECTIONS
+) -> str:
     """Returns the new role's password, which is kept nowhere."""
     password = secrets.token_urlsafe(24)
+    restrict_public(connection)
     with domain_errors():
-        connection.execute("SELECT lakefork.create_client_role(%s, %s, %s)", (role, password, catalog))
+        connection.execute("SELECT lakefork.create_client_role(%s, %s, %s, %s)", (role, password, catalog, connections))
     return password
+
+
+def client_gaps(connection: Connection, role: str = "public") -> list[str]:
+    """What a role can do beside reading, and who can end it; by default what every login can do."""
+    return [row["gap"] for row in connection.execute("SELECT lakefork.client_gaps(%s) AS gap", (role,))]
 
 
 def drop_client_role(connection: Connection, role: str) -> None:

@@ -9,6 +9,7 @@ from lakefork.errors import SetupError
 from lakefork.settings import PROJECT
 
 SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
+PUBLIC_RIGHTS_FILE = PROJECT / "schema" / "public_rights.sql"
 AIRFLOW_FILE = PROJECT / "schema" / "airflow.sql"
 
 
@@ -34,6 +35,11 @@ def init_catalog(connection: Connection) -> None:
         )
     with connection.transaction():
         connection.execute(read_script())
+
+
+def restrict_public(connection: Connection) -> None:
+    """Takes rights from PUBLIC that owners keep, as far as whoever is connected may. Safe to repeat."""
+    connection.execute(read_script(PUBLIC_RIGHTS_FILE))
 
 
 def link_airflow(connection: Connection) -> None:

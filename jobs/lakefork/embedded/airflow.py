@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from lakefork.catalog.connection import connect
-from lakefork.catalog.schema import link_airflow
+from lakefork.catalog.schema import link_airflow, restrict_public
 from lakefork.embedded.home import kept_port, kept_secret, write_private
 from lakefork.embedded.processes import ProcessSession
 from lakefork.errors import JobFailedError, SetupError
@@ -105,6 +105,7 @@ class EmbeddedAirflow:
             connection.execute(
                 sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(role, database, role)
             )
+            restrict_public(connection)  # Airflow keeps what it needs
 
     def _database_url(self) -> str:
         parts = conninfo_to_dict(self._dsn)

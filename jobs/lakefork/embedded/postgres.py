@@ -169,3 +169,4 @@ def _create_database(dsn: str) -> None:
     with psycopg.connect(dsn.rsplit("/", 1)[0] + "/postgres", autocommit=True) as connection:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
             connection.execute(f"CREATE DATABASE {DATABASE}")
+            connection.execute("REVOKE CONNECT ON DATABASE postgres, template1 FROM PUBLIC")  # nobody else needs them
