@@ -44,6 +44,14 @@ def test_any_rule_is_parsed_or_a_syntax_error(start: str, text: str) -> None:
         ("ns.t.a IS NULL OR a <> 'x'", "ns", "t", "a", "\"a\" IS NULL OR a <> 'x'"),
         ("ns.t.a IS NOT NULL", "ns", "t", "a", 'NOT "a" IS NULL'),
         ('ns.t."C c" = TRUE', "ns", "t", "C c", '"C c" = TRUE'),
+        ("ns.shared_table[0-9]", "ns", "shared_table[0-9]", None, None),
+        ("n[sx].(a|b)+", "n[sx]", "(a|b)+", None, None),
+        ("ns.t\\d{2,3}", "ns", "t\\d{2,3}", None, None),
+        ("ns.a_.*_b", "ns", "a_.*_b", None, None),
+        ('ns."a[0]"', "ns", "a\\[0\\]", None, None),
+        ("ns.shared_table[0-9].a = 'x'", "ns", "shared_table[0-9]", "a", "\"a\" = 'x'"),
+        ("ns.t?.a = '[0-9].b'", "ns", "t?", "a", "\"a\" = '[0-9].b'"),
+        ("ns.t[0-9]*.a='x'", "ns", "t[0-9]*", "a", "\"a\" = 'x'"),
     ],
 )
 def test_a_rule(text: str, namespace: str, table: str, column: str | None, condition: str | None) -> None:
@@ -73,6 +81,19 @@ ONLY = "a row filter compares column 'a' with constants and CURRENT_USER(), foun
         ('ns."a*"', "a quoted name in a rule is neither empty nor has a *", 4),
         ("ns.t = 1", "a row filter names namespace, table and column before '='", 6),
         ("ns.t.* = 1", "a row filter names namespace, table and column before '='", 8),
+        ("ns.t[0-9] = 1", "a row filter names namespace, table and column before '='", 11),
+        ("ns.t[0-9].a", f"expected a condition on column 'a', {END}", 12),
+        ("ns.t [0-9]", "a row filter names namespace, table and column before '['", 6),
+        ("ns.a,b", "a row filter names namespace, table and column before ','", 5),
+        ("ns.t-1", "a row filter names namespace, table and column before '-'", 5),
+        ("ns.t.a[0] = 1", f"{ONLY} Bracket", 6),
+        ("ns.t[0-9", "'[' is never closed", 5),
+        ("ns.a)|(b", "')' does not close an open bracket", 5),
+        ("ns.t[9-0]", "the pattern 't[9-0]' cannot be understood: invalid character class range: 9-0", 4),
+        ("ns.(?=a)b", "the pattern '(?' cannot be understood: invalid perl operator: (?", 4),
+        ("ns.(a{99}){99}", "the pattern '(a{99}){99}' cannot be understood: invalid repetition size: {99}", 4),
+        ("ns.t\\b", "the pattern 't\\\\b' cannot be understood: \\b is not known, only \\d, \\w and \\s", 4),
+        ("ns." + "a?" * 151, f"the pattern '{'a?' * 29}a…' cannot be understood: it has more than 300 characters", 4),
         ("ns.t.a = b", f"{ONLY} column 'b'", 6),
         ("ns.t.a = t.a", f"{ONLY} column 'a'", 6),
         ("ns.t.a = f(1)", f"{ONLY} function f", 6),
@@ -106,6 +127,23 @@ def test_a_rule_that_is_refused(text: str, sentence: str, column: int) -> None:
         ("p*d.a*b*c", ["prod.abc", "pd.a1b2c", "PD.abbcc"], ["pro.abc", "prod.acb", "prod.ab", "prod.abcd"]),
         ("ns.a*a", ["ns.aa", "ns.aba"], ["ns.a"]),
         ('ns."x.y"', ["ns.x.y"], ["ns.xzy"]),
+        (
+            "ns.shared_table[0-9]",
+            ["ns.shared_table1", "NS.Shared_Table9"],
+            ["ns.shared_table", "ns.shared_table10", "ns.xshared_table1"],
+        ),
+        ("ns.T[A-C]x?", ["ns.ta", "ns.TBX"], ["ns.td", "ns.tbxx"]),
+        ("n[sx].(a|bc)", ["ns.a", "nx.bc"], ["ny.a", "ns.ab", "ns.abc"]),
+        ("ns.a|bc", ["ns.a", "ns.bc"], ["ns.ac", "ns.ab", "ns.xbc"]),
+        ("ns.t[0-9]*", ["ns.t", "ns.t12"], ["ns.ta", "ns.t1a"]),
+        ("ns.t[0-9].*", ["ns.t1", "ns.t1_old"], ["ns.t", "ns.ta1"]),
+        ("ns.t*[0-9]", ["ns.t1", "ns.table_9"], ["ns.table"]),
+        ("ns.t[*]", ["ns.t*"], ["ns.tt", "ns.t."]),
+        ("ns.t\\D", ["ns.tx"], ["ns.t1"]),
+        ("ns.a_.*_b", ["ns.a__b", "ns.a_x_b"], ["ns.a_b", "ns.a_x_bc"]),
+        ('ns."a[0]"', ["ns.a[0]"], ["ns.a0"]),
+        ('ns."a."*', ["ns.a.", "ns.a.b"], ["ns.ab", "ns.a"]),
+        ('ns."a+"[0-9]', ["ns.a+1"], ["ns.aa1"]),
     ],
 )
 def test_a_rule_matches_names_in_any_case(pattern: str, matching: list[str], other: list[str]) -> None:
@@ -116,8 +154,11 @@ def test_a_rule_matches_names_in_any_case(pattern: str, matching: list[str], oth
         assert not rule.matches(*name.split(".", 1)), name
 
 
-def test_a_rule_of_many_stars_is_matched_quickly() -> None:
-    rule = Rule("*", "*a" * 500 + "b", None, None)
+@pytest.mark.parametrize(
+    "pattern", ["*a" * 500 + "b", "(a+)+b", "(a|aa)+b", "(a*)*(a*)*b", "a?" * 100 + "a" * 100 + "b", "(a{1,30}){1,30}b"]
+)
+def test_a_pattern_is_matched_quickly_whatever_it_is(pattern: str) -> None:
+    rule = Rule("*", pattern, None, None)
     started = time.monotonic()
     assert not rule.matches("ns", "a" * 5_000)
     assert time.monotonic() - started < 1

@@ -7,6 +7,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lakefork.sql.dialect import DIALECT, QueryParser
+from lakefork.sql.name_patterns import is_pattern, matches, problem_of, quoted_pattern
 from lakefork.sql.reading import PlacedError, read, show, syntax_errors
 from lakefork.tables import fold
 
@@ -34,38 +35,43 @@ ALLOWED = (
 )
 
 
+IN_PATTERNS = frozenset(
+    {
+        TokenType.R_BRACKET,
+        TokenType.R_PAREN,
+        TokenType.L_BRACE,
+        TokenType.R_BRACE,
+        TokenType.PIPE,
+        TokenType.PLUS,
+        TokenType.PLACEHOLDER,
+        TokenType.BACKSLASH,
+    }
+)
+IN_BRACKETS = frozenset({TokenType.CARET, TokenType.DASH, TokenType.COMMA})
+OPENING, CLOSING = {TokenType.L_BRACKET, TokenType.L_BRACE}, {TokenType.R_BRACKET, TokenType.R_BRACE}
+
+
 @dataclass(frozen=True)
 class Rule:
-    """column and condition are None where the rule is about whole tables; * stands for any run of characters."""
+    """column and condition are None where the rule is about whole tables; names may be patterns (name_patterns.py)."""
 
     namespace_pattern: str
     table_pattern: str
     column: str | None
     condition: exp.Expression | None
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it is about more than one table."""
+        return is_pattern(self.namespace_pattern) or is_pattern(self.table_pattern)
+
     def matches(self, namespace: str, table: str) -> bool:
-        # messages.* is messages and every table whose name starts so.
-        pattern = self.table_pattern
-        tables = f"{pattern.removesuffix('.*')}*" if pattern.endswith(".*") else pattern
-        return _matches(self.namespace_pattern, namespace) and _matches(tables, table)
+        """messages.* is messages and every table whose name starts so."""
+        return matches(self.namespace_pattern, namespace) and matches(self.table_pattern, table)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    # By hand: a regular expression with many stars takes exponential time on names that almost match.
-    first, *rest = fold(pattern).split("*")
-    name = fold(name)
-    if not rest:
-        return name == first
-    *middle, last = rest
-    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
-        return False
-    place, end = len(first), len(name) - len(last)
-    for piece in middle:
-        found = name.find(piece, place, end)
-        if found < 0:
-            return False
-        place = found + len(piece)
-    return True
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def _described(node: exp.Expr) -> str:
@@ -86,38 +92,56 @@ def parse_rule(text: str) -> Rule:
 class RuleParser(QueryParser):
     def rule(self, tokens: list[Token], text: str) -> Rule:
         self.load(tokens, text)
-        path = [self._part()]
+        path = [self._part(patterns=True)]
         while self._match(TokenType.DOT):
-            path.append(self._part())
+            path.append(self._part(patterns=len(path) == 1))
         if self._curr:
             return self._row_rule(path, tokens)
-        if len(path) == 3 and path[2] == "*":
-            return Rule(path[0], f"{path[1]}.*", None, None)
+        if len(path) == 3 and path[2].startswith("*"):
+            return Rule(path[0], f"{path[1]}.{path[2]}", None, None)
         if len(path) == 3:
             self.expected(f"a condition on column '{path[2]}'")
         if len(path) != 2:
             self.fail(f"a rule names namespace and table, found {len(path)} names", tokens[0])
         return Rule(path[0], path[1], None, None)
 
-    def _part(self) -> str:
-        """One name of the path: words and stars without a space between them."""
-        if not self._starts_part():
+    def _part(self, *, patterns: bool) -> str:
+        """One name of the path: words, stars and what patterns are made of, without a space between them."""
+        if not self._starts_part(patterns=patterns):
             self.expected("a name or *")
-        parts: list[str] = []
-        while not parts or (self._starts_part() and self._is_connected()):
+        first, tokens = self._curr, list[Token]()
+        while not tokens or (self._continues_part(tokens, patterns=patterns) and self._is_connected()):
             token = self._curr
             if token.token_type == TokenType.IDENTIFIER and ("*" in token.text or not token.text):
                 self.fail("a quoted name in a rule is neither empty nor has a *")
-            parts.append(token.text)
+            tokens.append(token)
             self._advance()
-        return "".join(parts)
+        part = "".join(self._text(token, alone=len(tokens) == 1) for token in tokens)
+        if problem := problem_of(part):
+            self.fail(f"the pattern {_shortened(part)} cannot be understood: {problem}", first)
+        return part
 
-    def _starts_part(self) -> bool:
+    def _text(self, token: Token, *, alone: bool) -> str:
+        if token.token_type == TokenType.IDENTIFIER:
+            return quoted_pattern(token.text, alone=alone)
+        return self.sql[token.start : token.end + 1]
+
+    def _starts_part(self, *, patterns: bool) -> bool:
         token = self._curr
         if token.token_type in (TokenType.STAR, TokenType.IDENTIFIER):
             return True
+        if patterns and token.token_type in (TokenType.L_BRACKET, TokenType.L_PAREN):
+            return True
         word = bool(token) and token.token_type not in self.TEXT_MATCH_EXCLUDED_TOKENS
         return word and token.text.replace("_", "a").isalnum() and token.token_type != TokenType.NUMBER
+
+    def _continues_part(self, before: list[Token], *, patterns: bool) -> bool:
+        if not patterns or self._starts_part(patterns=patterns):
+            return self._starts_part(patterns=patterns)
+        kind = self._curr.token_type
+        if kind in IN_BRACKETS:
+            return sum((one.token_type in OPENING) - (one.token_type in CLOSING) for one in before) > 0
+        return kind in IN_PATTERNS or (kind == TokenType.NUMBER and self._curr.text.isdecimal())
 
     def _row_rule(self, path: list[str], tokens: list[Token]) -> Rule:
         if len(path) != 3 or "*" in path[2]:
