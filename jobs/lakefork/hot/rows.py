@@ -44,18 +44,23 @@ def append_one_statement(definition: TableDefinition) -> str:
     values = ", ".join(f"%s::{kind}" for kind in types)
     return (
         f"WITH version AS (INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
-        f"lakefork.guard_write({_expected(definition)}, %s) RETURNING 1) "  # a catalog's name has no percent sign
+        f"lakefork.guard_write({_expected(definition)}, %s, %s::text[]) RETURNING 1) "  # a catalog's name has no percent sign
         "INSERT INTO lakefork.hot_delta "
         f"SELECT {definition.catalog_id}, {definition.table_id}, %s, 1, clock_timestamp() FROM version"
     )
 
 
 def append_one_values(
-    definition: TableDefinition, user_id: str | None, actor: str | None, seq: int, values: Sequence[Any]
+    definition: TableDefinition,
+    user_id: str | None,
+    actor: str | None,
+    rules: Sequence[str] | None,
+    seq: int,
+    values: Sequence[Any],
 ) -> list[Any]:
-    """user_id: whose row it becomes; actor: who must not have been deleted."""
+    """user_id: whose row it becomes; actor: who must not have been deleted, nor have other rules."""
     owner = [definition.catalog_id, user_id] if definition.per_user else [definition.catalog_id]
-    return [*owner, int(seq), False, *values, actor, user_id or ""]
+    return [*owner, int(seq), False, *values, actor, None if rules is None else list(rules), user_id or ""]
 
 
 def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: pa.Table | None = None) -> None:
@@ -97,16 +102,28 @@ def _groupable(keys: pa.Table) -> pa.Table:
 
 
 def lock_rows(
-    connection: ArrowConnection, definition: TableDefinition, user_id: str | None, key_hashes: Iterable[int] | None
+    connection: ArrowConnection,
+    definition: TableDefinition,
+    user_id: str | None,
+    key_hashes: Iterable[int] | None,
+    rules: Iterable[str] | None = None,
 ) -> None:
     """Keeps other writers of these keys out until the transaction ends; None: all writers of this user's rows."""
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
-    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {postgres_text(user_id)}, {keys})")
+    user = postgres_text(user_id)
+    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {user}, {keys}, {_texts(rules)})")
 
 
-def guard_write(connection: ArrowConnection, definition: TableDefinition, user_id: str | None) -> None:
-    """For writes that look at no keys."""
-    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {postgres_text(user_id)})")
+def guard_write(
+    connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rules: Iterable[str] | None = None
+) -> None:
+    """For writes that look at no keys. rules: those of the user that the write relies on."""
+    user = postgres_text(user_id)
+    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {user}, {_texts(rules)})")
+
+
+def _texts(texts: Iterable[str] | None) -> str:
+    return "NULL" if texts is None else f"ARRAY[{', '.join(postgres_text(text) for text in texts)}]::text[]"
 
 
 def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:

@@ -1,5 +1,6 @@
-"""Who may see and change which rows: own rows in USER tables, in SHARED tables what a rule of system.users allows."""
+"""Who may see and change which rows: own rows of USER tables, and those of SHARED ones, as rules of system.users say."""
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,21 +13,48 @@ from lakefork.sql.grammar import Rule, parse_rule
 from lakefork.sql.session import Role, Session
 from lakefork.tables import Column, TableDefinition, fold
 
+KEPT_RULES = 100_000
+
 
 @dataclass(frozen=True)
 class Access:
-    """The rows that a session may reach: of one user (None: all), and those that satisfy a condition in SQL."""
+    """The rows that a session may reach: of one user (None: all), and those that satisfy a condition in SQL.
+
+    rules: those of the user, where they decided; whoever writes has lakefork.guard_write compare them.
+    """
 
     user_id: str | None
     row_filter: str | None = None
     filter_columns: tuple[Column, ...] = ()
+    rules: tuple[str, ...] | None = None
+
+
+class KnownRules:
+    """Rules of users as they were last read, for writes that check later whether they still hold."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[int, str], tuple[str, ...]] = {}
+
+    def access(self, session: Session, definition: TableDefinition) -> Access | None:
+        """To the session's own rows of a USER table; None: the rules have to be read."""
+        user = session.own_user()
+        if session.role >= Role.SERVICE:
+            return Access(user)
+        rules = self._rules.get((definition.catalog_id, user))
+        return None if rules is None else _access_under(rules, definition, user)
+
+    def remember(self, definition: TableDefinition, access: Access) -> None:
+        if access.user_id is not None and access.rules is not None:
+            if len(self._rules) >= KEPT_RULES:
+                self._rules.clear()
+            self._rules[definition.catalog_id, access.user_id] = access.rules
 
 
 def read_access(connection: ArrowConnection, session: Session, definition: TableDefinition) -> Access:
     """Services and admins read the rows of all users."""
     if session.role >= Role.SERVICE:
         return Access(None)
-    return _user_access(connection, session, definition)
+    return _user_access(connection, session.own_user(), definition)
 
 
 def write_access(
@@ -34,12 +62,10 @@ def write_access(
 ) -> Access:
     """Rows of USER tables are written for one user: the session's own, or the one that AS USER names."""
     if as_user is not None:
-        return Access(_subject(connection, session, definition, as_user))
-    if definition.per_user:
-        return Access(session.own_user())
+        return _user_access(connection, _subject(connection, session, definition, as_user), definition)
     if session.role >= Role.SERVICE:
-        return Access(None)
-    return _user_access(connection, session, definition)
+        return Access(session.own_user() if definition.per_user else None)
+    return _user_access(connection, session.own_user(), definition)
 
 
 def _subject(connection: ArrowConnection, session: Session, definition: TableDefinition, as_user: str) -> str:
@@ -57,41 +83,61 @@ def _subject(connection: ArrowConnection, session: Session, definition: TableDef
     return as_user
 
 
-def _user_access(connection: ArrowConnection, session: Session, definition: TableDefinition) -> Access:
-    user = session.own_user()
-    rules = rules_of(connection, definition.catalog_id, user)
-    if definition.per_user:
-        return Access(user)
-    rules = [rule for rule in rules if applies(rule, definition)]
+def _user_access(connection: ArrowConnection, user: str, definition: TableDefinition) -> Access:
+    return _access_under(_rule_texts(connection, definition.catalog_id, user), definition, user)
+
+
+def _access_under(texts: tuple[str, ...], definition: TableDefinition, user: str) -> Access:
+    """Own rows of USER tables are all open unless rules narrow them; SHARED tables are closed unless rules open them."""
+    owner = user if definition.per_user else None
+    rules = usable_rules(
+        [_parsed(text) for text in texts], definition.kind, definition.namespace, definition.name, definition.by_name
+    )
+    if rules is None:
+        return Access(owner, rules=texts)
     if not rules:
         raise PermissionDeniedError(
             f"permission denied: no rule lets user {user!r} use {definition}; an admin can add one to system.users"
         )
     filters = [row_filter(rule, definition, user) for rule in rules]
     if None in filters:
-        return Access(None)
+        return Access(owner, rules=texts)
     columns = tuple(definition.by_name[fold(rule.column)] for rule in rules if rule.column)
-    return Access(None, " OR ".join(f"({one})" for one in filters), columns)
+    return Access(owner, " OR ".join(f"({one})" for one in filters), columns, texts)
+
+
+def usable_rules(
+    rules: Iterable[Rule], kind: str, namespace: str, table: str, columns: Container[str]
+) -> list[Rule] | None:
+    """The rules by which a user may use a table, none of them if it is closed; None: it is open without any.
+
+    A pattern with a row filter is about tables that have the column. A rule for just this table closes it when the
+    column is gone, because what it was to hide is not known any more.
+    """
+    named = [rule for rule in rules if rule.matches(namespace, table)]
+    usable = [rule for rule in named if rule.column is None or fold(rule.column) in columns]
+    if not usable and kind != "SHARED" and all(rule.is_pattern for rule in named):
+        return None
+    return usable
 
 
 def rules_of(connection: ArrowConnection, catalog_id: int, user: str) -> list[Rule]:
+    return [_parsed(text) for text in _rule_texts(connection, catalog_id, user)]
+
+
+def _rule_texts(connection: ArrowConnection, catalog_id: int, user: str) -> tuple[str, ...]:
     found = connection.query(
         "SELECT permissions, deleted_at IS NOT NULL AS deleted FROM lakefork.app_user "
         f"WHERE catalog_id = {catalog_id} AND user_id = {postgres_text(user)}"
     ).to_pylist()
     if found and found[0]["deleted"]:
         raise PermissionDeniedError(f"user {user!r} was deleted")
-    return [_parsed(text) for text in found[0]["permissions"]] if found else []
+    return tuple(found[0]["permissions"]) if found else ()
 
 
 @lru_cache(maxsize=10_000)
 def _parsed(text: str) -> Rule:
     return parse_rule(text)
-
-
-def applies(rule: Rule, definition: TableDefinition) -> bool:
-    named = rule.column is None or fold(rule.column) in definition.by_name
-    return named and rule.matches(definition.namespace, definition.name)
 
 
 def row_filter(rule: Rule, definition: TableDefinition, user: str) -> str | None:

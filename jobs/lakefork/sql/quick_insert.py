@@ -16,6 +16,7 @@ from lakefork.hot.rows import append_one_statement, append_one_values
 from lakefork.predicates import is_exact
 from lakefork.sql.expressions import constant
 from lakefork.sql.lookup import FoundTable
+from lakefork.sql.permissions import Access
 from lakefork.sql.resources import Resources
 from lakefork.sql.rows import GENERATED_KEYS, target_columns
 from lakefork.sql.session import Role, Session
@@ -50,20 +51,23 @@ class QuickInserter:
             or statement.as_user is not None
         ):
             return False
+        access = self._access(session, plan.definition)
         seq = self._resources.seqids.next()
         values = _values(plan, seq, parameters)
-        if values is None:
+        if values is None or access is None or access.row_filter is not None:
             return False
-        user_id = session.own_user() if plan.definition.per_user else None
         try:
             with domain_errors(), self._resources.catalog.connection() as connection:
-                connection.execute(
-                    plan.sql, append_one_values(plan.definition, user_id, session.user, seq, values), prepare=True
-                )
+                given = append_one_values(plan.definition, access.user_id, session.user, access.rules, seq, values)
+                connection.execute(plan.sql, given, prepare=True)
         except (DefinitionChangedError, psycopg.errors.UndefinedTable):
             self._forget(session, statement)
             return False
         return True
+
+    def _access(self, session: Session, definition: TableDefinition) -> Access | None:
+        """As last known; the statement itself checks whether rules were changed."""
+        return self._resources.known_rules.access(session, definition) if definition.per_user else Access(None)
 
     def learn(self, session: Session, statement: Insert, found: FoundTable) -> None:
         """Remembers how to do the same text again, if it is simple enough."""

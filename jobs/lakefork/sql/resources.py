@@ -23,6 +23,7 @@ from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
 from lakefork.sql.manifest_cache import ManifestCache
+from lakefork.sql.permissions import KnownRules
 from lakefork.sql.session import Session
 from lakefork.sql.statements import TableName
 from lakefork.sql.versions import Wanted, list_batches
@@ -49,6 +50,7 @@ class Resources:
             self.workers.close()
             raise
         self.lookup = Lookup()
+        self.known_rules = KnownRules()
         self.hot_cache = HotCache(sql.hot_cache_mb << 20)
         self._targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
         self.readers = self._pool(read_only=True)

@@ -71,7 +71,7 @@ class Shower:
         with self._resources.readers.transaction() as connection:
             found = self._resources.lookup.find(connection, session, statement.name)
             definition = found.definition
-            if definition.kind == "SHARED" and session.role < Role.SERVICE:
+            if definition.kind != "STREAM" and session.role < Role.SERVICE:
                 read_access(connection, session, definition)
             versions = connection.query(
                 _SQL["versions"].format(catalog_id=definition.catalog_id, table_id=definition.table_id)

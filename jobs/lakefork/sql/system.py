@@ -13,10 +13,9 @@ from lakefork.queries import load
 from lakefork.sql.grammar import Rule
 from lakefork.sql.lookup import Lookup
 from lakefork.sql.manifest_cache import ManifestCache
-from lakefork.sql.permissions import rules_of
+from lakefork.sql.permissions import rules_of, usable_rules
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import Page, TableName
-from lakefork.tables import fold
 
 SYSTEM_NAMESPACES = ("system", "information_schema")
 _SQL = load(__package__)
@@ -99,11 +98,8 @@ def _window(limit: int, offset: int, *, one_namespace: bool = False) -> dict[str
 
 
 def _is_usable(rules: list[Rule], row: dict[str, Any]) -> bool:
-    return row["table_type"] != "SHARED" or any(
-        rule.matches(row["namespace"], row["table_name"])
-        and (rule.column is None or fold(rule.column) in row["columns"])
-        for rule in rules
-    )
+    usable = usable_rules(rules, row["table_type"], row["namespace"], row["table_name"], row["columns"])
+    return usable is None or bool(usable)
 
 
 def _users(asking: Asking) -> pa.Table:
