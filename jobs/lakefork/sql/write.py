@@ -149,7 +149,9 @@ class Writer:
         resources = self._resources
         known = resources.known_target(session, name)
         if known and known.definition.per_user and as_user is None:
-            return known, Access(session.own_user())  # whether it still holds is checked under its lock
+            known_access = resources.known_rules.access(session, known.definition)
+            if known_access is not None:
+                return known, known_access  # whether they still hold is checked under a lock
         with resources.readers.transaction() as connection:
             found = resources.lookup.find(connection, session, name)
             if found.definition.kind == "STREAM":
@@ -159,6 +161,7 @@ class Writer:
             access = write_access(connection, session, found.definition, as_user)
         found = resources.with_hot_table(session, name, found)
         resources.remember_target(session, name, found)
+        resources.known_rules.remember(found.definition, access)
         return found, access
 
     def _append(
@@ -186,20 +189,21 @@ class Writer:
                 validate_primary_key(definition, keys)
                 after = self._check_new(connection, found, access, keys)
             else:
-                guard_write(connection, definition, access.user_id)
+                guard_write(connection, definition, access.user_id, access.rules)
             append_version(connection, definition, access.user_id, _stamped(resources, rows, after, deleted=False))
             _audit(connection, session, definition, "INSERT", as_user, rows.num_rows)
         return int(rows.num_rows)
 
     def _check_new(self, connection: ArrowConnection, found: FoundTable, access: Access, keys: pa.Table) -> int:
         """No live row has one of the keys; returns the newest _seq of deleted ones."""
-        _lock(connection, found.definition, access.user_id, keys)
+        _lock(connection, found.definition, access, keys)
         if self._resources.none_between(connection, found, access.user_id, keys):
             return 0
         existing = read_by_key(connection, self._resources.own_workers, found, access.user_id, keys)
         live = existing.filter(pc.invert(existing[DELETED]))
         # As rows outside of the rules are refused: that hidden ones exist is not told.
-        check_row_filter(self._resources.own_workers, found.definition, access.row_filter, live)
+        if live.num_rows:
+            check_row_filter(self._resources.own_workers, found.definition, access.row_filter, live)
         validate_primary_key(found.definition, keys, live)
         return _newest(existing)
 
@@ -227,7 +231,7 @@ class Writer:
         """compute: from the newest versions to the rows as they are to be."""
         resources, change, definition = self._resources, target.change, target.found.definition
         with resources.writers.transaction() as connection:
-            _lock(connection, definition, target.access.user_id, target.keys)
+            _lock(connection, definition, target.access, target.keys)
             current = read_by_key(connection, resources.own_workers, target.found, target.access.user_id, target.keys)
             rows = compute(current)
             action = "DELETE" if change.assignments is None else "UPDATE"
@@ -374,8 +378,9 @@ def _refuse_key_change(definition: TableDefinition, assigned: dict[Column, exp.E
             )
 
 
-def _lock(connection: ArrowConnection, definition: TableDefinition, user_id: str | None, keys: pa.Table) -> None:
-    lock_rows(connection, definition, user_id, key_hashes(definition, keys) if keys.num_rows <= LOCKED_KEYS else None)
+def _lock(connection: ArrowConnection, definition: TableDefinition, access: Access, keys: pa.Table) -> None:
+    hashes = key_hashes(definition, keys) if keys.num_rows <= LOCKED_KEYS else None
+    lock_rows(connection, definition, access.user_id, hashes, access.rules)
 
 
 def _newest(rows: pa.Table) -> int:
