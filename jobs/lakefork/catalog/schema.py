@@ -1,6 +1,7 @@
 """Applies schema/postgresql.sql, the one place that defines the catalog."""
 
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -37,7 +38,7 @@ def init_catalog(connection: Connection) -> None:
         connection.execute(read_script())
 
 
-def restrict_public(connection: Connection) -> None:
+def restrict_public(connection: psycopg.Connection[Any]) -> None:
     """Takes rights from PUBLIC that owners keep, as far as whoever is connected may. Safe to repeat."""
     connection.execute(read_script(PUBLIC_RIGHTS_FILE))
 

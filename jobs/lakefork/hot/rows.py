@@ -44,7 +44,7 @@ def append_one_statement(definition: TableDefinition) -> str:
     values = ", ".join(f"%s::{kind}" for kind in types)
     return (
         f"WITH version AS (INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
-        f"lakefork.guard_write({_expected(definition)}, %s, %s::text[]) RETURNING 1) "  # a catalog's name has no percent sign
+        f"lakefork.guard_write({_expected(definition)}, %s, %s::text[]) RETURNING 1) "  # no name of a catalog has a %
         "INSERT INTO lakefork.hot_delta "
         f"SELECT {definition.catalog_id}, {definition.table_id}, %s, 1, clock_timestamp() FROM version"
     )

@@ -1,4 +1,4 @@
-"""Patterns of names in rules: plain names, * for any run of characters, and regular expressions in linear time (RE2)."""
+"""Patterns of names in rules: plain names, * for any run of characters, regular expressions in linear time (RE2)."""
 
 import re
 from functools import lru_cache
@@ -61,7 +61,7 @@ def _regular_expression(pattern: str) -> str:
     """The same for RE2: a * repeats a class or group before it, and any other one stands for any run of characters."""
     found: list[str] = []
     for piece in _PIECES.findall(_CAPITALS.sub(_fold_one, pattern)):
-        repeats = bool(found) and (found[-1] == ")" or len(found[-1]) > 1 and found[-1][0] == "[")
+        repeats = bool(found) and (found[-1] == ")" or (len(found[-1]) > 1 and found[-1][0] == "["))
         found.append(".*" if piece == "*" and not repeats else piece)
     return "".join(found)
 

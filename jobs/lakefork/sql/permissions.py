@@ -1,4 +1,4 @@
-"""Who may see and change which rows: own rows of USER tables, and those of SHARED ones, as rules of system.users say."""
+"""Who may see and change which rows: own rows of USER tables and those of SHARED ones, as rules of system.users say."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -30,24 +30,29 @@ class Access:
 
 
 class KnownRules:
-    """Rules of users as they were last read, for writes that check later whether they still hold."""
+    """Rules of users that leave all own rows open, as last read; whoever relies on them checks that they still hold."""
 
     def __init__(self) -> None:
-        self._rules: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._rules: dict[tuple[int, int, int, str, str], tuple[str, ...]] = {}
 
     def access(self, session: Session, definition: TableDefinition) -> Access | None:
-        """To the session's own rows of a USER table; None: the rules have to be read."""
+        """To all own rows of a USER table; None: the rules must be read. What old ones refuse, new ones may allow."""
         user = session.own_user()
         if session.role >= Role.SERVICE:
             return Access(user)
-        rules = self._rules.get((definition.catalog_id, user))
-        return None if rules is None else _access_under(rules, definition, user)
+        rules = self._rules.get(_known_by(definition, user))
+        return None if rules is None else Access(user, rules=rules)
 
     def remember(self, definition: TableDefinition, access: Access) -> None:
-        if access.user_id is not None and access.rules is not None:
+        if access.user_id is not None and access.rules is not None and access.row_filter is None:
             if len(self._rules) >= KEPT_RULES:
                 self._rules.clear()
-            self._rules[definition.catalog_id, access.user_id] = access.rules
+            self._rules[_known_by(definition, access.user_id)] = access.rules
+
+
+def _known_by(definition: TableDefinition, user: str) -> tuple[int, int, int, str, str]:
+    """A new column or another name may make a rule apply that did not before."""
+    return definition.catalog_id, definition.table_id, definition.definition_snapshot, str(definition), user
 
 
 def read_access(connection: ArrowConnection, session: Session, definition: TableDefinition) -> Access:
@@ -88,7 +93,7 @@ def _user_access(connection: ArrowConnection, user: str, definition: TableDefini
 
 
 def _access_under(texts: tuple[str, ...], definition: TableDefinition, user: str) -> Access:
-    """Own rows of USER tables are all open unless rules narrow them; SHARED tables are closed unless rules open them."""
+    """Own rows of USER tables are open unless rules narrow them; SHARED tables are closed unless rules open them."""
     owner = user if definition.per_user else None
     rules = usable_rules(
         [_parsed(text) for text in texts], definition.kind, definition.namespace, definition.name, definition.by_name
