@@ -174,6 +174,13 @@ def test_set_up_makes_the_pool_that_the_dags_use() -> None:
     assert f"airflow pools set {SPARK_POOL} " in (DOCKER / "airflow-init.sh").read_text()
 
 
+def test_the_superuser_takes_from_public_what_the_catalogs_owner_cannot() -> None:
+    mounted = [volume.split(":")[:2] for volume in SERVICES["postgres"]["volumes"]]
+    (script,) = [inside for outside, inside in mounted if outside == "./schema/public_rights.sql"]
+    roles = (DOCKER / "postgres" / "10-roles.sql").read_text()
+    assert roles.index("CREATE ROLE airflow") < roles.index("ALTER DATABASE") < roles.index(f"\\i {script}")
+
+
 def test_what_containers_take_from_the_repository_exists() -> None:
     mounts = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])]
     words = [word for service in SERVICES.values() for word in service["command"]]
