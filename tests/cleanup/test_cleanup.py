@@ -215,7 +215,7 @@ def test_a_role_that_may_not_look_everywhere_deletes_nothing(given_up: Filled) -
     lake, role = given_up.flush_lake, f"cleaner_{uuid.uuid4().hex[:8]}"
     doomed = scheduled(lake)
     execute(lake, f"CREATE ROLE {role}")
-    for schema in ("public", "lakefork", "system"):
+    for schema in ("public", "lakefork", "lakefork_locks", "system"):
         execute(lake, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
         execute(lake, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     execute(lake, f"REVOKE SELECT ON ducklake_delete_file FROM {role}")
