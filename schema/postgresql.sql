@@ -3,7 +3,7 @@
 --   psql -v ON_ERROR_STOP=1 -f schema/postgresql.sql      (or: lakefork init)
 --
 -- Apply it to an empty database; there are no migrations. schema/duckdb.sql holds the same tables.
--- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.
+-- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.  lakefork_locks.*: locks.
 -- system.*: what people read.  ducklake_client.*: what stock DuckDB reads.
 -- hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
 \set ON_ERROR_STOP on

@@ -1,8 +1,12 @@
 """Stock DuckDB as an outside reader: what it sees of a catalog, beside what our SELECT says of it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,6 +19,13 @@ from lakefork.catalog.connection import connect
 from sql_lake import SqlLake
 
 VIEWS = "METADATA_SCHEMA 'ducklake_client', READ_ONLY"
+LAKEFORK = Path(sys.executable).parent / "lakefork"
+
+
+def run(*arguments: str, dsn: str) -> subprocess.CompletedProcess[str]:
+    """A command of Lakefork's on some database."""
+    environment = {**os.environ, "LAKEFORK_DSN": dsn}
+    return subprocess.run([LAKEFORK, *arguments], env=environment, capture_output=True, text=True, timeout=60)
 
 
 def load_extensions() -> None:

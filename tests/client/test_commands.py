@@ -1,21 +1,12 @@
 """The commands for stock DuckDB: what they print is what one types into DuckDB."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from duckdb_client import attached
+from duckdb_client import attached, run
 from sql_lake import SqlLake
 
-LAKEFORK = Path(sys.executable).parent / "lakefork"
 ATTACH = re.compile(r"ATTACH 'ducklake:(?P<source>.+)' AS lake \((?P<options>.+)\)\n$")
-
-
-def run(*arguments: str, dsn: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LAKEFORK_DSN": dsn}
-    return subprocess.run([LAKEFORK, *arguments], env=environment, capture_output=True, text=True, timeout=60)
 
 
 def tables_of(printed: str) -> list[tuple[str]]:

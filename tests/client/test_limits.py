@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -9,11 +10,11 @@ import pytest
 from psycopg import sql
 
 from conftest import in_database
-from duckdb_client import libpq, stock
-from lake import make_catalog, rows_of
+from duckdb_client import libpq, run, stock
+from lake import rows_of
 from lakefork.catalog.client import DEFAULT_CONNECTIONS, client_gaps, create_client_role, drop_client_role
 from lakefork.catalog.connection import connect
-from lakefork.catalog.schema import init_catalog, restrict_public
+from lakefork.catalog.schema import restrict_public
 from sql_lake import SqlLake
 
 ROLE = "client_with_limits"
@@ -130,18 +131,18 @@ def plain_dsn(postgres: str) -> Iterator[str]:
         admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(owner)))
 
 
-def test_without_a_superuser_what_stays_open_is_said_and_commits_go_on(plain_dsn: str) -> None:
+def test_without_a_superuser_what_stays_open_is_said_and_commits_go_on(plain_dsn: str, tmp_path: Path) -> None:
     plain = psycopg.conninfo.make_conninfo(plain_dsn, user="plain_owner", password="x")
-    with connect(plain, check_version=False) as connection:
-        init_catalog(connection)
+    done = run("init", "--data-path", str(tmp_path), dsn=plain)
+    assert done.returncode == 0 and done.stderr.count("warning: every login of this database") == 3
+    with connect(plain) as connection:
         gaps = client_gaps(connection)
         assert sorted(gap.partition(",")[0].partition(":")[0] for gap in gaps) == [
             "fill the disk with WAL",
             "fill the disk with large objects",
             "take advisory locks",
         ]
-        catalog = make_catalog(connection)
-        password = create_client_role(connection, ROLE, catalog.name)
+        password = create_client_role(connection, ROLE, "main")
         assert [gap for gap in client_gaps(connection, ROLE) if "temp_file_limit" in gap]
         with psycopg.connect(libpq(plain, user=ROLE, password=password), autocommit=True) as client:
             refuse(client, "BEGIN READ WRITE; CREATE TEMP TABLE t (id int)")
