@@ -43,7 +43,7 @@ def db(arguments: argparse.Namespace) -> int:
         return _say(arguments, text, {"embedded": False})
     postgres = EmbeddedPostgres(settings)
     if arguments.action == "start":
-        postgres.start()
+        postgres.start(partial(print, file=sys.stderr, flush=True))
         data = settings.home / "postgres"
         text = f"Postgres is running; its data is in {data}, `lakefork db url` prints the DSN"
         return _say(arguments, text, {"embedded": True, "running": True, "data": data})
