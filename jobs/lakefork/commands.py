@@ -257,9 +257,7 @@ def sql(arguments: argparse.Namespace) -> int:
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
     as_json = wants_json(arguments)
-    output, error = run_sql(_database(), _session(arguments), text, as_json=as_json)
-    if output:
-        print(output)
+    error = run_sql(_database(), _session(arguments), text, partial(print, flush=True), as_json=as_json)
     if error and not as_json:
         raise error
     return 1 if error else 0

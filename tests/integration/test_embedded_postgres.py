@@ -175,7 +175,7 @@ def test_a_long_recovery_is_waited_for_with_a_word(
         try:
             _wait_until(lambda: bool(lines) or starting.done())
             monkeypatch.setattr(postgres_module, "START_SECONDS", 1.0)
-            with pytest.raises(SetupError, match="after 1 s another command is starting Postgres: see .*server.log"):
+            with pytest.raises(SetupError, match=r"after 1 s another command is starting Postgres: see .*server\.log"):
                 EmbeddedPostgres(settings).start()
         finally:
             os.kill(_postmaster(settings), signal.SIGCONT)

@@ -1,7 +1,6 @@
 """Whether the server of a Postgres data directory lives, by its file postmaster.pid and the processes there are."""
 
 import enum
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +77,6 @@ def _is_postmaster(pid: int, data: Path) -> bool:
 
 def _is_same(argument: str, data: Path) -> bool:
     try:
-        return argument.startswith("/") and os.path.samefile(argument, data)
+        return argument.startswith("/") and data.samefile(argument)
     except OSError:
         return False

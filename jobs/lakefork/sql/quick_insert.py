@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 from sqlglot import exp
 
-from lakefork.catalog.connection import domain_errors
+from lakefork.database_errors import saving
 from lakefork.errors import DefinitionChangedError, InvalidInputError
 from lakefork.hot.rows import append_one_statement, append_one_values
 from lakefork.predicates import is_exact
@@ -56,11 +55,11 @@ class QuickInserter:
             return False
         user_id = session.own_user() if plan.definition.per_user else None
         try:
-            with domain_errors(), self._resources.catalog.connection() as connection:
+            with self._resources.catalog.connection() as connection, saving():
                 connection.execute(
                     plan.sql, append_one_values(plan.definition, user_id, session.user, seq, values), prepare=True
                 )
-        except (DefinitionChangedError, psycopg.errors.UndefinedTable):
+        except DefinitionChangedError:
             self._forget(session, statement)
             return False
         return True
