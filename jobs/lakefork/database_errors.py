@@ -51,11 +51,17 @@ _NAME_CONSTRAINTS = {
 _REQUESTS: dict[str, tuple[type[LakeforkError], str]] = {
     "40001": (ConflictError, "another transaction got in the way: try again"),
     "40P01": (ConflictError, "another transaction got in the way: try again"),
-    "54000": (InvalidInputError, "a key is too long to be indexed: keys may have up to about 2,700 bytes"),
+    "54000": (
+        InvalidInputError,
+        "a key or a row is too large for Postgres: keys may have up to about 2,700 bytes",
+    ),
 }
 
 _TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
 _BROKE = "the connection to Postgres broke, which may be restarting: try again in a moment"
+_UNKNOWN = (
+    "the connection to Postgres broke while the change was being saved: look whether it is there before you repeat it"
+)
 _NOT_NOW = "Postgres is starting up, recovering or shutting down: try again in a moment"
 _INCOMPLETE = "this database lacks a part of Lakefork's catalog: check LAKEFORK_DSN, or restore the database"
 _FILES = "Postgres cannot read or write its own files: look into its log"
@@ -127,13 +133,7 @@ def saving() -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
-        translated = database_error(error)
-        if _is_lost(error):
-            raise OutcomeUnknownError(
-                "the connection to Postgres broke while the change was being saved: look whether it is there before "
-                "you repeat it"
-            ) from error
-        raise translated from error
+        raise (OutcomeUnknownError(_UNKNOWN) if _is_lost(error) else database_error(error)) from error
 
 
 def request_error(error: DriverError) -> LakeforkError | None:

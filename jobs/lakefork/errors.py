@@ -75,6 +75,7 @@ class DatabaseError(LakeforkError):
 class OutcomeUnknownError(DatabaseError):
     """The connection broke while a change was being saved: it may be there or not, so do not just repeat it."""
 
+    code = "outcome_unknown"
     retryable = False
 
 

@@ -156,6 +156,7 @@ def test_a_change_of_which_nobody_knows_whether_it_was_saved_is_not_to_be_just_r
     check(str(caught.value), "look whether it is there before you repeat it")
     assert not caught.value.retryable
     server.postgres.start()
+    app.engine._resources.drop_idle_connections()
     text = "INSERT INTO app.t (v) VALUES (?)"
     app.run(text, "x")
     with pytest.raises(psycopg.OperationalError), waiting(server, app, text, "y") as (failing, pids):

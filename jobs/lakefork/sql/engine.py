@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.database_errors import all_domain_errors
+from lakefork.database_errors import all_domain_errors, saving
 from lakefork.errors import (
     DatabaseError,
     InvalidInputError,
@@ -164,20 +164,32 @@ class Engine:
             raise InvalidInputError(
                 f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet"
             )
-        change(session, statement)
+        with saving():
+            change(session, statement)
         return Done(statement.text)
 
     def _write(self, session: Session, statement: st.Insert | st.Update | st.Delete, parameters: Sequence[Any]) -> int:
         namespace = fold(statement.name.namespace or session.namespace or "")
-        writer = self._system if namespace in SYSTEM_NAMESPACES else self._writer
+        if namespace in SYSTEM_NAMESPACES:
+            with saving():
+                return self._write_with(self._system, session, statement, parameters)
+        if isinstance(statement, st.Insert):
+            if self._quick.insert(session, statement, parameters):
+                return 1
+            return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
+        return self._write_with(self._writer, session, statement, parameters)
+
+    def _write_with(
+        self,
+        writer: Writer | SystemWriter,
+        session: Session,
+        statement: st.Insert | st.Update | st.Delete,
+        parameters: Sequence[Any],
+    ) -> int:
         if isinstance(statement, st.Update):
             return writer.update(session, statement, parameters)
         if isinstance(statement, st.Delete):
             return writer.delete(session, statement, parameters)
-        if writer is self._writer:
-            if self._quick.insert(session, statement, parameters):
-                return 1
-            return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
         return writer.insert(session, statement, parameters)
 
     def _select(self, session: Session, statement: st.Select, parameters: Sequence[Any]) -> Rows:

@@ -26,6 +26,7 @@ from lakefork.errors import (
     LimitError,
     PermissionDeniedError,
     SetupError,
+    StorageError,
 )
 from lakefork.sql.workers.messages import (
     END,
