@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakefork.cold.reader import COMMON, open_reader
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError, StorageError
 from lakefork.predicates import quoted
-from lakefork.sql.workers.functions import check_tree
+from lakefork.sql.workers.functions import check_tree, parse_error
 from lakefork.storage import StorageOptions
 
 KEPT_WITH_FILES = 4
@@ -253,8 +253,6 @@ def domain_error(error: Exception) -> LakeforkError:
     ran_out = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError)
     if ran_out or "Out of Memory Error:" in line or "bad_alloc" in line:
         return OutOfMemoryError()
-    if "Max expression depth" in line:
-        return LimitError("the statement is nested too deeply: use fewer terms in a row, or split it into several")
     if damaged := _DAMAGED_BATCH.search(line):
         return StorageError(
             f"a batch of the table is missing or damaged: {damaged['name']}; "
@@ -265,7 +263,7 @@ def domain_error(error: Exception) -> LakeforkError:
         return LakeforkError(f"the query engine failed: {said}")
     if isinstance(error, duckdb.PermissionException):
         return PermissionDeniedError(f"permission denied: {said}")
-    return InvalidInputError(said)
+    return parse_error(said)
 
 
 _DAMAGED_BATCH = re.compile(r"^(?!Conversion Error).*/(?P<name>batch-\d+\.parquet)\b")
