@@ -15,7 +15,7 @@ overlap: each table is flushed by one of them at a time.
 takes them up again. *Was not published*: the audit found something; the message names the expectation and the number of
 rows, and the files are in `.quarantine` below the table. It is tried again after a pause that doubles with each
 failure, or at once by `FLUSH TABLE`. *Cannot be written*: look at the storage; the next
-run goes on.
+run goes on. *Is being worked on by*: another run has a table that was asked for; wait for it, or stop it.
 """
 
 from airflow.sdk import dag, task

@@ -4,11 +4,13 @@ import argparse
 import json
 import logging
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
 from lakefork import commands as handlers
-from lakefork.errors import DatabaseError, LakeforkError
+from lakefork.errors import LakeforkError, StorageError, UnforeseenError, os_reason
 
 
 def main() -> NoReturn:
@@ -24,10 +26,22 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = 141
     except Exception as error:
-        if not type(error).__module__.startswith("psycopg"):
-            raise
-        code = _fail(arguments, DatabaseError.code, f"Postgres: {str(error).splitlines()[0]}")
+        translated = _translated(error)
+        code = _fail(arguments, translated.code, str(translated))
     sys.exit(code or 0)
+
+
+def _translated(error: Exception) -> LakeforkError:
+    """One sentence for what nobody foresaw, too; how it came about is kept for those who mend it."""
+    from lakefork.database_errors import DRIVER_ERRORS, database_error
+
+    if isinstance(error, DRIVER_ERRORS):
+        return database_error(error)
+    if isinstance(error, OSError):
+        return StorageError(f"a file cannot be read or written: {os_reason(error)}")
+    with tempfile.NamedTemporaryFile("w", prefix="lakefork-", suffix=".log", delete=False) as log:
+        traceback.print_exception(error, file=log)
+    return UnforeseenError(f"a mistake in Lakefork itself: please report it with {log.name}, which says where it is")
 
 
 def _fail(arguments: argparse.Namespace, code: str, message: str) -> int:

@@ -48,7 +48,7 @@ def db(arguments: argparse.Namespace) -> int:
         return _say(arguments, text, {"embedded": False})
     postgres = EmbeddedPostgres(settings)
     if arguments.action == "start":
-        postgres.start()
+        postgres.start(partial(print, file=sys.stderr, flush=True))
         data = settings.home / "postgres"
         text = f"Postgres is running; its data is in {data}, `lakefork db url` prints the DSN"
         return _say(arguments, text, {"embedded": True, "running": True, "data": data})
@@ -264,9 +264,7 @@ def sql(arguments: argparse.Namespace) -> int:
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
     as_json = wants_json(arguments)
-    output, error = run_sql(_database(), _session(arguments), text, as_json=as_json)
-    if output:
-        print(output)
+    error = run_sql(_database(), _session(arguments), text, partial(print, flush=True), as_json=as_json)
     if error and not as_json:
         raise error
     return 1 if error else 0

@@ -7,6 +7,12 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def os_reason(error: OSError) -> str:
+    """Which file, and what the operating system says about it."""
+    name = f"{error.filename}: " if error.filename else ""
+    return one_line(f"{name}{error.strerror or str(error).partition(chr(10))[0]}")
+
+
 class LakeforkError(Exception):
     """Something the reader can act on; the message names the thing and the way out."""
 
@@ -66,6 +72,13 @@ class DatabaseError(LakeforkError):
     retryable = True
 
 
+class OutcomeUnknownError(DatabaseError):
+    """The connection broke while a change was being saved: it may be there or not, so do not just repeat it."""
+
+    code = "outcome_unknown"
+    retryable = False
+
+
 class AlreadyExistsError(ConflictError):
     """The name is taken."""
 
@@ -112,6 +125,13 @@ class StorageError(LakeforkError):
     retryable = True
 
 
+class UnforeseenError(LakeforkError):
+    """A mistake of ours, or a fault that nobody foresaw; trying again may succeed."""
+
+    code = "internal"
+    retryable = True
+
+
 class JobFailedError(LakeforkError):
     """The job ran to its end and its result is bad news; the result is kept."""
 
@@ -123,15 +143,3 @@ class JobFailedError(LakeforkError):
 
     def __str__(self) -> str:
         return one_line(str(self.args[0]))
-
-
-# The SQLSTATEs of the functions in schema/functions.
-BY_SQLSTATE: dict[str, type[LakeforkError]] = {
-    "LFC01": ConflictError,
-    "LFC02": DefinitionChangedError,
-    "LFN01": NotFoundError,
-    "LFV01": InvalidInputError,
-    "LFP01": PermissionDeniedError,
-    "LFL01": LeaseLostError,
-    "LFX01": AlreadyExistsError,
-}

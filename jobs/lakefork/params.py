@@ -25,6 +25,11 @@ class JobParams(BaseModel):
         """What only one run at a time may work on; None: the job takes its leases itself."""
         raise NotImplementedError
 
+    @property
+    def is_targeted(self) -> bool:
+        """Whether somebody named what to work on, and so counts on it being done when the job succeeds."""
+        return any(getattr(self, name, None) is not None for name in ("catalog", "namespace", "table"))
+
 
 class CatalogFsckParams(JobParams):
     job = "catalog_fsck"

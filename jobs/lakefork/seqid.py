@@ -19,7 +19,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from lakefork.errors import ConflictError, InvalidInputError
+from lakefork.database_errors import domain_errors
+from lakefork.errors import InvalidInputError
 
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 TIME_BITS, NODE_BITS, SEQUENCE_BITS = 41, 10, 12
@@ -147,15 +148,12 @@ class PostgresNodeLease:
             # Inside somebody's transaction the reservation could be rolled back after its ids were used.
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 raise InvalidInputError("a node is leased in a transaction of its own, and this connection is in one")
-            try:
-                with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
-                    return cursor.execute(query, parameters).fetchall()[0]
-            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
-                raise ConflictError("another transaction got in the way: try again") from error
-            except psycopg.Error as error:
-                if error.sqlstate == "LFC01":
-                    raise ConflictError(error.diag.message_primary) from error
-                raise
+            with (
+                domain_errors(),
+                connection.transaction(),
+                connection.cursor(row_factory=tuple_row) as cursor,
+            ):
+                return cursor.execute(query, parameters).fetchall()[0]
 
 
 class SeqIdGenerator:

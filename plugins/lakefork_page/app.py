@@ -13,6 +13,7 @@ from airflow.api_fastapi.core_api.security import requires_access_view
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
+from lakefork.database_errors import database_error
 from lakefork.errors import LakeforkError, NotFoundError
 from lakefork_page.answers import router as answers
 from lakefork_page.metrics import router as metrics
@@ -71,7 +72,7 @@ def explain(_: Request, error: LakeforkError) -> Response:
 def explain_database(_: Request, error: psycopg.Error) -> Response:
     """What Postgres cannot take was asked wrongly; all else is for those who run it, and their log has it."""
     if isinstance(error, psycopg.DataError):
-        detail = {"loc": ["query"], "msg": str(error).splitlines()[0], "type": "value_error"}  # as FastAPI refuses
+        detail = {"loc": ["query"], "msg": str(database_error(error)), "type": "value_error"}  # as FastAPI refuses
         return JSONResponse({"detail": [detail]}, status_code=422)
     logging.getLogger(__name__).error("the page cannot read the catalog: %s", error)
     return JSONResponse({"detail": "Postgres did not answer this; the API server's log says why"}, status_code=503)

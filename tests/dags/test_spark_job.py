@@ -92,7 +92,10 @@ def test_refused_parameters_are_reported_and_not_tried_again(task: Task, connect
     assert reported(connection) == [("failed", sentence, False)]
 
 
-def test_a_lease_that_another_holds_is_reported_and_waited_for(task: Task, connection: Connection) -> None:
+def test_a_lease_that_another_holds_is_reported_and_waited_for(
+    task: Task, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEFORK_JOBS__LEASE_SECONDS", "5")
     Leases("somebody else", 600).take(connection, "catalog_fsck/*")
     with pytest.raises(AirflowException, match=r"^catalog_fsck failed: .* is being worked on by somebody") as failure:
         task().execute({})

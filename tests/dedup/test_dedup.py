@@ -296,6 +296,17 @@ def test_another_run_on_the_table_is_not_disturbed(flushed: Filled) -> None:
         assert any("app.ours is being deduplicated by another run" in line for line in lake.lines)
 
 
+def test_a_table_that_was_named_is_waited_for_and_never_left_silently(flushed: Filled) -> None:
+    lake = flushed.flush_lake
+    with lake.context(job="snapshot_dedup") as other:
+        (table_id,) = lake.sql("SELECT table_id FROM ducklake_table WHERE table_name = 'ours'")[0]
+        other.leases.seconds = 2
+        other.leases.take(other.connection, f"dedup/{lake.lake.catalog.catalog_id}/{table_id}")
+        result = lake.dedup(table="ours")
+        assert (result["tables"], result["files_replaced"] > 0) == (1, True)
+        assert any("app.ours is being worked on by snapshot_dedup/" in line for line in lake.lines)
+
+
 def test_a_broken_storage_is_one_clear_error(flushed: Filled) -> None:
     lake = flushed.flush_lake
     expected = flushed.rows()

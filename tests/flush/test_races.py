@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from flush_lake import Filled, FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.catalog.jobs import Leases
-from lakefork.errors import StorageError
+from lakefork.errors import LeaseHeldError, StorageError
 from lakefork.spark import flush
 from lakefork.spark.flush_task import run_task as real_run_task
 
@@ -197,18 +197,90 @@ def test_two_flushes_at_once_share_the_tables(filled: Filled) -> None:
     filled.check_nothing_lost_or_left(expected)
 
 
-def test_a_table_that_another_run_works_on_is_left_to_it(filled: Filled) -> None:
-    flush_lake = filled.flush_lake
-    ((catalog_id, table_id),) = flush_lake.sql(
+@pytest.fixture
+def held(filled: Filled) -> Iterator[Callable[[float], Leases]]:
+    """Takes the lease of app.mine for so many seconds, as a run that does not renew it."""
+    ((catalog_id, table_id),) = filled.flush_lake.sql(
         "SELECT catalog_id, table_id FROM ducklake_table WHERE table_name = 'mine'"
     )
-    with connect(flush_lake.lake.dsn) as connection:
-        other = Leases("somebody", 60)
-        other.take(connection, f"table/{catalog_id}/{table_id}")
-        assert flush_lake.flush()["tables"] == 1
-        assert "main.app.mine is being worked on by another run: left to it" in flush_lake.lines
-        other.release(connection)
-    assert flush_lake.flush()["tables"] == 1
+    with connect(filled.flush_lake.lake.dsn) as connection:
+
+        def take(seconds: float) -> Leases:
+            leases = Leases("flush/other/1", seconds)
+            leases.take(connection, f"table/{catalog_id}/{table_id}")
+            return leases
+
+        yield take
+
+
+def test_a_due_table_that_another_run_works_on_is_left_to_it(filled: Filled, held: Callable[[float], Leases]) -> None:
+    flush_lake = filled.flush_lake
+    held(60)
+    policy = flush_lake.settings.flush.model_copy(update={"default_rows": 1})
+    due = flush_lake.settings.model_copy(update={"flush": policy})
+    assert flush_lake.flush(settings=due, force=False)["tables"] == 1
+    assert "main.app.mine is being worked on by another run: left to it" in flush_lake.lines
+
+
+@pytest.mark.parametrize("params", [{}, {"table": "mine"}, {"force": False}], ids=["all", "named", "requested"])
+def test_what_was_asked_for_waits_for_the_lease_of_a_dead_run(
+    filled: Filled, held: Callable[[float], Leases], params: dict[str, Any]
+) -> None:
+    """The others are flushed before."""
+    flush_lake = filled.flush_lake
+    expected = filled.rows()
+    if params == {"force": False}:
+        flush_lake.lake.run("FLUSH TABLE app.mine; FLUSH TABLE app.ours")
+    held(2)
+    result = flush_lake.flush(**params)
+    assert result["tables"] == (1 if "table" in params else 2)
+    waiting = [place for place, line in enumerate(flush_lake.lines) if "waiting for it" in line]
+    assert flush_lake.lines[waiting[0]].startswith("main.app.mine is being worked on by flush/other/1 since ")
+    if "table" not in params:
+        assert any("to flush: " in line for line in flush_lake.lines[: waiting[0]])
+    assert flush_lake.waiting().get("ada", 0) == 0
+    flush_lake.flush()
+    filled.check_nothing_lost_or_left(expected)
+
+
+def test_what_was_asked_for_and_is_held_by_a_living_run_is_no_success(
+    filled: Filled, held: Callable[[float], Leases]
+) -> None:
+    """The rest is done all the same."""
+    flush_lake = filled.flush_lake
+    living = held(1.5)
+    over = threading.Event()
+
+    def live() -> None:
+        with connect(flush_lake.lake.dsn) as connection:
+            while not over.wait(0.2):
+                living.renew(connection)
+
+    with ThreadPoolExecutor() as pool:
+        beating = pool.submit(live)
+        with pytest.raises(
+            LeaseHeldError, match=r"^main\.app\.mine is being worked on by flush/other/1 since .* UTC"
+        ) as caught:
+            flush_lake.flush()
+        over.set()
+        beating.result()
+    assert caught.value.retryable
+    assert flush_lake.paths("app.mine") == [] and len(flush_lake.paths("app.ours")) == 1
+
+
+def test_a_run_that_waited_in_vain_for_another_that_did_the_work_succeeds(
+    filled: Filled, held: Callable[[float], Leases]
+) -> None:
+    """Several forced runs wait for one dead one; one of them does it."""
+    expected = filled.rows()
+    held(2)
+    lakes = [
+        FlushLake(filled.flush_lake.lake, filled.flush_lake.settings, filled.flush_lake.expectations) for _ in range(3)
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda one: one.flush(), lakes))
+    assert sum(result["tables"] for result in results) == 2
+    filled.check_nothing_lost_or_left(expected)
 
 
 def test_a_driver_that_lost_its_lease_publishes_nothing(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:

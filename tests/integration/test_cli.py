@@ -73,7 +73,7 @@ def test_what_postgres_refuses_is_one_line(dsn: str) -> None:
         connection.execute("DROP VIEW system.jobs")
     done = run("status", LAKEFORK_DSN=dsn)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stderr.startswith("lakefork: Postgres: ")
+    assert done.stderr.startswith("lakefork: this database lacks a part of Lakefork's catalog: ")
 
 
 def test_db_url_is_that_of_the_environment_when_set() -> None:

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from lake import add_file, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded import home as home_module
+from lakefork.embedded import postgres as postgres_module
 from lakefork.embedded.home import prepare_home
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.errors import SetupError
@@ -90,16 +92,102 @@ def test_what_was_committed_survives_a_kill(server: EmbeddedPostgres, settings: 
         table = make_table(connection, make_catalog(connection))
         for number in range(20):
             add_file(connection, table, f"batch-{number}")
-        postmaster = int((settings.home / "postgres/data/postmaster.pid").read_text().splitlines()[0])
-        family = [psutil.Process(postmaster), *psutil.Process(postmaster).children(recursive=True)]
-        for process in family:
-            os.kill(process.pid, signal.SIGKILL)
-        psutil.wait_procs(family, timeout=10)
+        _kill(settings, with_children=True)
     url = server.start()
     with connect(url) as connection:
         assert files_at(connection, table) == [f"batch-{number}" for number in range(20)]
         assert add_file(connection, table, "after").first_file_id == 20
         assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
+
+
+def _postmaster(settings: Settings) -> int:
+    return int((settings.home / "postgres/data/postmaster.pid").read_text().splitlines()[0])
+
+
+def _kill(settings: Settings, *, with_children: bool) -> None:
+    """Nobody waits until they are gone."""
+    leader = psutil.Process(_postmaster(settings))
+    for process in [leader, *(leader.children(recursive=True) if with_children else [])]:
+        os.kill(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("with_children", [True, False])
+def test_it_starts_right_after_a_kill(server: EmbeddedPostgres, settings: Settings, with_children: bool) -> None:
+    """A killed process stays a zombie for as long as nobody collects it, and its children live on for a while."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS id")
+        _kill(settings, with_children=with_children)
+        url = server.start()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (1000,)
+
+
+def test_commands_that_start_it_at_once_after_a_kill(server: EmbeddedPostgres, settings: Settings) -> None:
+    _kill(settings, with_children=False)
+    command = [str(Path(sys.executable).parent / "lakefork"), "db", "start"]
+    environment = {**os.environ, "LAKEFORK_HOME": str(settings.home), "LAKEFORK_POSTGRES__SHARED_BUFFERS": "32MB"}
+    started = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [(one.communicate()[1], one.returncode) for one in started] == [("", 0)] * 2
+    psycopg.connect(server.url()).close()
+
+
+def test_a_pid_file_whose_number_a_stranger_has_now(server: EmbeddedPostgres, settings: Settings) -> None:
+    """Neither is the stranger taken for the server, nor stopped in its place."""
+    server.stop()
+    data = settings.home / "postgres/data"
+    (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n1700000000\n1\n\n127.0.0.1\n  1  2\nready   \n")
+    assert not server.is_running() and not server.stop()
+    psycopg.connect(server.start()).close()
+
+
+@pytest.mark.parametrize("content", ["", "123", "123\n/x\n170"])
+def test_a_pid_file_that_is_being_written(settings: Settings, content: str) -> None:
+    data = settings.home / "postgres/data"
+    data.mkdir(parents=True)
+    (data / "postmaster.pid").write_text(content)
+    with pytest.raises(SetupError, match="not running: start it with `lakefork db start`"):
+        EmbeddedPostgres(settings).url()
+
+
+def test_a_server_that_is_still_shutting_down_is_waited_for(server: EmbeddedPostgres, settings: Settings) -> None:
+    lines: list[str] = []
+    with ThreadPoolExecutor() as pool, psycopg.connect(server.url()) as connection:
+        connection.execute("SELECT 1")
+        os.kill(_postmaster(settings), signal.SIGTERM)  # a smart shutdown waits for this connection
+        starting = pool.submit(server.start, lines.append)
+        _wait_until(lambda: bool(lines))
+        assert lines[0].startswith("Postgres is still shutting down: waiting for it, ")
+        connection.close()
+        psycopg.connect(starting.result()).close()
+
+
+def test_a_long_recovery_is_waited_for_with_a_word(
+    server: EmbeddedPostgres, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still for longer than pg_ctl waits; a server that never gets ready is given up."""
+    lines: list[str] = []
+    dead = _postmaster(settings)
+    _kill(settings, with_children=True)
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(server.start, lines.append)
+        _wait_until(lambda: _postmaster(settings) != dead and psutil.pid_exists(_postmaster(settings)))
+        os.kill(_postmaster(settings), signal.SIGSTOP)
+        try:
+            _wait_until(lambda: bool(lines) or starting.done())
+            monkeypatch.setattr(postgres_module, "START_SECONDS", 1.0)
+            with pytest.raises(SetupError, match=r"after 1 s another command is starting Postgres: see .*server\.log"):
+                EmbeddedPostgres(settings).start()
+        finally:
+            os.kill(_postmaster(settings), signal.SIGCONT)
+        psycopg.connect(starting.result()).close()
+    assert lines[0].startswith("Postgres is starting, or recovering after a crash: waiting for it, ")
+
+
+def _wait_until(reached: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @pytest.mark.skipif(

@@ -109,8 +109,10 @@ def test_bad_parameters_are_refused_before_spark_starts(dsn: str, arguments: lis
 
 def test_an_unknown_catalog_and_a_busy_lease_are_one_line(connection: Connection, dsn: str, table: Table) -> None:
     Leases("somebody else", 600).take(connection, "catalog_fsck/*")
-    busy = run_cli(dsn, "run", "catalog_fsck")
+    busy = run_cli(dsn, "run", "catalog_fsck", LAKEFORK_JOBS__LEASE_SECONDS="5")
     assert busy.returncode == 1
+    assert "catalog_fsck: catalog_fsck/* is being worked on by somebody else since " in busy.stdout
+    assert "UTC: waiting for it, for 6 s at most" in busy.stdout
     assert busy.stderr.splitlines()[-1].startswith(
         "catalog_fsck failed: catalog_fsck/* is being worked on by somebody else since "
     )

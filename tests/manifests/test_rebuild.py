@@ -215,6 +215,16 @@ def test_params_narrow_it_down(manifests: ManifestLake) -> None:
 
 
 @pytest.mark.parametrize("work", ["table", "dedup"])
+def test_a_table_that_was_named_is_waited_for(manifests: ManifestLake, work: str) -> None:
+    (manifests.directory("mine/user_ada") / FILE_NAME).unlink()
+    (table_id,) = manifests.sql("SELECT table_id FROM system.tables WHERE table_name = 'mine'")[0]
+    with connect(manifests.lake.dsn) as connection:
+        Leases("another run", 2).take(connection, f"{work}/{manifests.lake.catalog.catalog_id}/{table_id}")
+    assert manifests.rebuild(table="mine")["manifests_written"] == 1
+    assert any(line.startswith("main.app.mine is being worked on by another run since ") for line in manifests.lines)
+
+
+@pytest.mark.parametrize("work", ["table", "dedup"])
 def test_a_table_that_is_being_worked_on_is_left(manifests: ManifestLake, work: str) -> None:
     (manifests.directory("mine/user_ada") / FILE_NAME).unlink()
     (manifests.directory("ours/shared") / FILE_NAME).unlink()

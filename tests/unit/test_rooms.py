@@ -12,6 +12,8 @@ LIBRARY = JOBS / "lakefork"
 BASE = {
     "settings",
     "errors",
+    "database_errors",
+    "pools",
     "params",
     "seqid",
     "queries",
@@ -24,10 +26,12 @@ BASE = {
 MAY_IMPORT = {
     "settings": {"errors", "durations"},
     "errors": set(),
+    "database_errors": {"errors"},
+    "pools": {"errors"},
     "queries": set(),
     "progress": set(),
     "params": {"errors", "durations"},
-    "seqid": {"errors"},
+    "seqid": {"errors", "database_errors"},
     "column_types": {"errors"},
     "durations": {"errors"},
     "tables": {"errors", "column_types", "durations"},
@@ -44,7 +48,7 @@ MAY_IMPORT = {
     "overview": BASE | {"catalog", "maintenance", "cold.statistics"},
     "orchestration": BASE | {"catalog", "spark.submit"},
     "embedded": BASE | {"catalog", "storage", "sql", "overview"},
-    "cli": {"commands", "errors"},
+    "cli": {"commands", "errors", "database_errors"},
     "commands": BASE
     | {"completion", "catalog", "hot", "storage", "cold", "maintenance", "spark", "sql", "overview", "embedded"},
 }

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.errors import NotFoundError
 from lakefork.queries import load
 

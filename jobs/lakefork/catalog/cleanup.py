@@ -7,7 +7,8 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.errors import InvalidInputError, NotFoundError
 from lakefork.queries import load
 

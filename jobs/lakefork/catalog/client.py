@@ -7,9 +7,10 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.connection import Connection, connect, domain_errors
+from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.dump import copy_table, new_file, one_moment
 from lakefork.catalog.schema import restrict_public
+from lakefork.database_errors import domain_errors
 from lakefork.progress import Bar
 from lakefork.queries import load
 

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from psycopg.types.json import Jsonb
 
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.queries import load
 
 _SQL = load(__package__)

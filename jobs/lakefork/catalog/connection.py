@@ -1,40 +1,29 @@
 """Connections to the catalog database, and the check that it holds a catalog of this version."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from lakefork.errors import BY_SQLSTATE, CatalogVersionError, ConflictError, SetupError
+from lakefork.database_errors import refusal
+from lakefork.errors import CatalogVersionError, SetupError
 
 Connection = psycopg.Connection[dict[str, Any]]
 
 CATALOG_VERSION = "0.5-dev1"
 OLDEST_POSTGRES = 14
 
-_NAME_CONSTRAINTS = {
-    "ducklake_catalog_live_name": "catalog",
-    "ducklake_schema_live_name": "namespace",
-    "ducklake_table_live_name": "table",
-    "ducklake_view_live_name": "view",
-    "ducklake_macro_live_name": "macro",
-    "ducklake_column_live_name": "column",
-}
+CONNECT_SECONDS = 10
 
 
 def connect(dsn: str, *, autocommit: bool = True, check_version: bool = True) -> Connection:
     """A connection whose database is known to hold a catalog of this version."""
     try:
-        connection = psycopg.connect(
-            dsn, autocommit=autocommit, row_factory=dict_row, application_name="lakefork", connect_timeout=10
-        )
+        connection = open_connection(dsn, autocommit=autocommit)
     except psycopg.Error as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SetupError(
-            f"cannot connect to Postgres at {describe_dsn(dsn)}: {reason}; "
+            f"cannot connect to Postgres at {describe_dsn(dsn)}: {refusal(error)}; "
             "start the embedded one with `lakefork db start`, or check LAKEFORK_DSN"
         ) from None
     if check_version:
@@ -44,6 +33,12 @@ def connect(dsn: str, *, autocommit: bool = True, check_version: bool = True) ->
             connection.close()
             raise
     return connection
+
+
+def open_connection(dsn: str, **options: Any) -> Connection:
+    return psycopg.connect(
+        dsn, row_factory=dict_row, application_name="lakefork", connect_timeout=CONNECT_SECONDS, **options
+    )
 
 
 def describe_dsn(dsn: str) -> str:
@@ -81,21 +76,3 @@ def found_version(connection: Connection) -> str | None:
     except psycopg.errors.UndefinedTable:
         return None
     return row["value"] if row else None
-
-
-@contextmanager
-def domain_errors() -> Iterator[None]:
-    """Turns what Postgres reports, by SQLSTATE and constraint name, into Lakefork's errors."""
-    try:
-        yield
-    except psycopg.errors.UniqueViolation as error:
-        constraint = error.diag.constraint_name or ""
-        if what := _NAME_CONSTRAINTS.get(constraint):
-            raise ConflictError(f"a {what} of this name exists already ({error.diag.message_detail})") from error
-        raise ConflictError(f"another commit added the same row first ({constraint})") from error
-    except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
-        raise ConflictError("another transaction got in the way: try again") from error
-    except psycopg.Error as error:
-        if domain_error := BY_SQLSTATE.get(error.sqlstate or ""):
-            raise domain_error(error.diag.message_primary) from error
-        raise

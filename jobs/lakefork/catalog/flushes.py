@@ -8,7 +8,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.commits import Changes
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.queries import load
 from lakefork.tables import TableDefinition, definition_from_json
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefork.catalog.catalogs import Catalog, find_catalog
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.queries import load
 
 _SQL = load(__package__)

@@ -29,6 +29,19 @@ class JobRun:
     node_id: str
 
 
+@dataclass(frozen=True)
+class HeldLease:
+    """What another run may work on; seconds_left: for so long, if it does not renew it."""
+
+    name: str
+    holder: str
+    since: str
+    seconds_left: float
+
+    def __str__(self) -> str:
+        return f"{self.holder} since {self.since} UTC"
+
+
 class Leases:
     """What one job may work on exclusively, for as long as it renews them all together."""
 
@@ -40,7 +53,9 @@ class Leases:
 
     def take(self, connection: Connection, name: str) -> None:
         if not self.take_free(connection, [name]):
-            raise LeaseHeldError(f"{name} is being worked on by {holder_of(connection, name)}: wait for it, or stop it")
+            held = find_held(connection, [name])
+            holder = held[0] if held else "another run"
+            raise LeaseHeldError(f"{name} is being worked on by {holder}: wait for it, or stop it")
 
     def take_free(self, connection: Connection, names: Iterable[str]) -> set[str]:
         """Those of the leases that nobody else holds; they are this job's from now on."""
@@ -66,13 +81,9 @@ class Leases:
             self.names.clear()
 
 
-def holder_of(connection: Connection, name: str) -> str:
-    row = connection.execute(
-        "SELECT holder, to_char(acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since "
-        "FROM lakefork.lease WHERE name = %s",
-        (name,),
-    ).fetchone()
-    return f"{row['holder']} since {row['since']} UTC" if row else "another run"
+def find_held(connection: Connection, names: Iterable[str]) -> list[HeldLease]:
+    """Those of the leases that somebody has."""
+    return [HeldLease(**row) for row in connection.execute(_SQL["held_leases"], {"names": list(names)})]
 
 
 def start_job(connection: Connection, run: JobRun, params: dict[str, Any]) -> None:

@@ -89,8 +89,10 @@ ORDER BY p.catalog_id, p.table_id;
 -- staged_tables: those of which runs of a job staged files that are not published; dropped ones too
 SELECT DISTINCT f.catalog_id, f.table_id FROM lakefork.staged_file f WHERE f.job_id LIKE %(job)s || '/%%';
 
--- held_leases: those of the leases that somebody has
-SELECT l.name FROM lakefork.lease l WHERE l.name = ANY (%(names)s) AND l.expires_at >= clock_timestamp();
+-- held_leases: those of the leases that somebody has, since when and for how long at least
+SELECT l.name, l.holder, to_char(l.acquired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since,
+       extract(epoch FROM l.expires_at - clock_timestamp())::float8 AS seconds_left
+FROM lakefork.lease l WHERE l.name = ANY (%(names)s) AND l.expires_at >= clock_timestamp();
 
 -- flushed_before: what a run has published already
 SELECT l.catalog_id, l.table_id, l.counts, k.snapshot_id

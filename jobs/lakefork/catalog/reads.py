@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.errors import InvalidInputError, NotFoundError
 from lakefork.queries import load
 from lakefork.tables import DELETED, SYSTEM_COLUMN_IDS, TableDefinition, definition_from_json

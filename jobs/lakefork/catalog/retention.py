@@ -7,7 +7,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.durations import seconds_of
 from lakefork.errors import NotFoundError
 from lakefork.queries import load

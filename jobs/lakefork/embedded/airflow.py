@@ -55,9 +55,11 @@ class EmbeddedAirflow:
 
     def start(self, progress: Callable[[str], None]) -> "AirflowClient":
         """Starts Airflow and waits until it can run DAGs."""
-        if self.session.processes():
+        if self.session.is_led():
             progress("Airflow is running already")
             return self.wait_until_ready(progress)
+        if left := self.session.stop():
+            progress(f"Airflow: {left} process(es) that a crash left were stopped")
         self.home.mkdir(mode=0o700, exist_ok=True)
         port = kept_port(self._settings.home, "airflow", self._settings.airflow.port)
         self._create_role()

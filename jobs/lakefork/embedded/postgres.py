@@ -6,19 +6,24 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 
 from lakefork.embedded.home import kept_port, kept_secret, prepare_home
+from lakefork.embedded.postmaster import ServerState, forget_dead_postmaster, read_pid_file, server_state
 from lakefork.errors import SetupError
 from lakefork.settings import Settings
 
 DATABASE = "lakefork"
 SUPERUSER = "lakefork"
 UNPRIVILEGED_USER = "nobody"
+START_SECONDS = 300.0  # recovery reads up to max_wal_size of WAL
+SAY_SECONDS = 3.0
+STILL_IN_USE = "pre-existing shared memory block"
 
 
 def binaries() -> Path:
@@ -39,16 +44,18 @@ class EmbeddedPostgres:
         self._data = self._base / "data"
         self._log = self._base / "server.log"
 
-    def start(self) -> str:
-        """Starts the server, after a crash too, and returns the DSN."""
+    def start(self, say: Callable[[str], None] = lambda _: None) -> str:
+        """Starts the server, after a crash too, and returns the DSN. `say` is told what is waited for."""
         prepare_home(self._settings.home, self._settings.storage.min_free_mb)
-        with self._locked():
+        patience = _Patience(say, START_SECONDS, self._log)
+        with self._locked(patience):
             if not (self._data / "PG_VERSION").exists():
                 self._initdb()
-            if not self.is_running():
-                port = kept_port(self._settings.home, "postgres", self._settings.postgres.port)
-                self._write_config(port)
-                self._run("pg_ctl", "start", "-D", self._data, "-l", self._log, "-w", "-t", "60", "-s")
+            while (state := server_state(self._data)) is not ServerState.READY:
+                if state is not ServerState.STOPPED:
+                    patience.wait(f"Postgres {state.value}")
+                elif not self._launch():
+                    patience.wait("processes of the Postgres that was killed are still ending")
             dsn = self.url()
             _create_database(dsn)
             return dsn
@@ -61,23 +68,36 @@ class EmbeddedPostgres:
         return True
 
     def is_running(self) -> bool:
-        if not (self._data / "postmaster.pid").exists():
-            return False
-        return self._run("pg_ctl", "status", "-D", self._data, check=False).returncode == 0
+        return server_state(self._data) is not ServerState.STOPPED
 
     def url(self) -> str:
-        pid_file = self._data / "postmaster.pid"
-        if not pid_file.exists():
+        found = read_pid_file(self._data)
+        if found is None or found.port is None:
             raise SetupError("the embedded Postgres is not running: start it with `lakefork db start`")
-        port = pid_file.read_text().splitlines()[3].strip()
         password = kept_secret(self._settings.home, "postgres")
-        return f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{DATABASE}"
+        return f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{found.port}/{DATABASE}"
+
+    def _launch(self) -> bool:
+        """Starts a server, which may take longer to be ready; False if a dead one's processes are still in the way."""
+        forget_dead_postmaster(self._data)
+        self._write_config(kept_port(self._settings.home, "postgres", self._settings.postgres.port))
+        logged = self._log.stat().st_size if self._log.exists() else 0
+        command = ("pg_ctl", "start", "-D", self._data, "-l", self._log, "-w", "-t", "2", "-s")
+        done = self._run(*command, check=False)
+        if done.returncode == 0 or self.is_running():
+            return True
+        with self._log.open(errors="replace") as log:
+            log.seek(logged)
+            if STILL_IN_USE in log.read():
+                return False
+        raise self._failure("pg_ctl", done)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, patience: "_Patience") -> Iterator[None]:
         """Two starts at once would both run initdb."""
         with (self._settings.home / "postgres.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _take(lock.fileno()):
+                patience.wait("another command is starting Postgres")
             yield
 
     def _initdb(self) -> None:
@@ -124,11 +144,44 @@ class EmbeddedPostgres:
             )
             output.seek(0)
             text = output.read().strip()
+        done.stdout = text
         if check and done.returncode != 0:
-            raise SetupError(
-                f"Postgres: {program} failed: {_last_line(text) or done.returncode}; see {log} and {self._log}"
-            )
+            raise self._failure(program, done)
         return done
+
+    def _failure(self, program: str, done: subprocess.CompletedProcess[str]) -> SetupError:
+        said = _last_line(done.stdout) or done.returncode
+        return SetupError(
+            f"Postgres: {program} failed: {said}; see {self._settings.home / f'{program}.log'} and {self._log}"
+        )
+
+
+class _Patience:
+    """Waits in small steps, says now and then what for, and gives up in the end."""
+
+    def __init__(self, say: Callable[[str], None], seconds: float, log: Path) -> None:
+        self._say = say
+        self._log = log
+        self._seconds = seconds
+        self._started = time.monotonic()
+        self._said_at = self._started - SAY_SECONDS + 0.5  # nobody needs to know of half a second
+
+    def wait(self, reason: str) -> None:
+        waited = time.monotonic() - self._started
+        if waited > self._seconds:
+            raise SetupError(f"after {waited:.0f} s {reason}: see {self._log}, and try again later")
+        if time.monotonic() - self._said_at >= SAY_SECONDS:
+            self._say(f"{reason}: waiting for it, {waited:.0f} s so far")
+            self._said_at = time.monotonic()
+        time.sleep(0.1)
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _drop_root() -> list[str]:

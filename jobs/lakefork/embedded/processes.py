@@ -28,15 +28,22 @@ class ProcessSession:
         write_private(self._record, json.dumps({"session": leader.pid, "created": leader.create_time()}))
         return leader
 
+    def is_led(self) -> bool:
+        """Whether the process that was started still runs; without it, nobody looks after the others."""
+        if not self._record.exists():
+            return False
+        leader = json.loads(self._record.read_text())["session"]
+        return any(process.pid == leader for process in self.processes())
+
     def processes(self) -> list[psutil.Process]:
-        """All that still run, the leader or not."""
+        """All that still run, the leader or not; zombies do not."""
         if not self._record.exists():
             return []
         record = json.loads(self._record.read_text())
         with contextlib.suppress(psutil.NoSuchProcess):
             if psutil.Process(record["session"]).create_time() != record["created"]:
                 return []  # the number was given to a stranger, which happens only when none of ours is left
-        return [process for process in psutil.process_iter() if _session_of(process.pid) == record["session"]]
+        return [process for process in psutil.process_iter() if _runs_in(process, record["session"])]
 
     def stop(self, patience_seconds: float = 15) -> int:
         """Asks, waits, then kills; returns how many there were."""
@@ -45,7 +52,7 @@ class ProcessSession:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
         psutil.wait_procs(found, timeout=patience_seconds)
-        while remaining := [process for process in self.processes() if process.status() != psutil.STATUS_ZOMBIE]:
+        while remaining := self.processes():
             for process in remaining:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -54,8 +61,8 @@ class ProcessSession:
         return len(found)
 
 
-def _session_of(pid: int) -> int | None:
+def _runs_in(process: psutil.Process, session: int) -> bool:
     try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
+        return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.Error):
+        return False

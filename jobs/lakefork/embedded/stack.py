@@ -99,7 +99,7 @@ def down(settings: Settings) -> int:
 
 def _start(settings: Settings) -> tuple[str, EmbeddedAirflow, AirflowClient]:
     prepare_home(settings.home, settings.storage.min_free_mb)
-    dsn = settings.dsn or EmbeddedPostgres(settings).start()
+    dsn = settings.dsn or EmbeddedPostgres(settings).start(say)
     say("Postgres is up" if settings.dsn is None else "using the Postgres of LAKEFORK_DSN")
     _ensure_catalog(settings, dsn)
     airflow = EmbeddedAirflow(settings, dsn)

@@ -2,7 +2,7 @@
 
 import datetime
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
@@ -12,11 +12,11 @@ from psycopg.types.json import Jsonb
 
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes
-from lakefork.catalog.connection import domain_errors
 from lakefork.catalog.flushes import Table, find_definitions, table_lease, tables_with_leftovers, work_lease
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
+from lakefork.database_errors import domain_errors
 from lakefork.errors import ConflictError, LakeforkError, NotFoundError, StorageError
 from lakefork.maintenance.dedup import Candidate, Group, Holds, Limits, plan_groups
 from lakefork.maintenance.ranges import KeyRange
@@ -45,6 +45,9 @@ class Plan:
     @property
     def tables(self) -> list[Table]:
         return sorted({_table(merge.definition) for merge in self.merges})
+
+    def only(self, tables: Collection[Table]) -> "Plan":
+        return Plan(self.base, [merge for merge in self.merges if _table(merge.definition) in tables])
 
     def __str__(self) -> str:
         batches = sum(len(merge.group.batches) for merge in self.merges)
@@ -90,10 +93,18 @@ class Done:
 def run_dedup(context: JobContext, params: SnapshotDedupParams) -> dict[str, Any]:
     done = Done()
     _discard_leftovers(context)
-    plan = _lease(context, _plan(context, params))
+    plan, held = _lease(context, _plan(context, params))
     if plan.merges:
         _merge_all(context, plan, done)
-    else:
+    while held and params.is_targeted:
+        waited_for = set(held)
+        context.wait_for_leases({work_lease(context.run.job, table): name for table, name in held.items()})
+        plan, held = _lease(context, _plan(context, params).only(waited_for))
+        if plan.merges:
+            _merge_all(context, plan, done)
+    for name in sorted(held.values()):
+        context.progress(f"{name} is being deduplicated by another run: left to it")
+    if not done.tables:
         context.progress("nothing is worth merging")
     if done.unwritten:
         raise StorageError("; ".join(done.unwritten))
@@ -179,14 +190,12 @@ def _discard_leftovers(context: JobContext) -> None:
     discard_leftovers(context, sorted(names[name] for name in leased))
 
 
-def _lease(context: JobContext, plan: Plan) -> Plan:
-    """Only tables that no other dedup works on; flushes go on meanwhile."""
+def _lease(context: JobContext, plan: Plan) -> tuple[Plan, dict[Table, str]]:
+    """What can be merged now, and the tables with their names that another dedup works on; flushes go on meanwhile."""
     names = {work_lease(context.run.job, table): table for table in plan.tables}
     leased = {names[name] for name in context.leases.take_free(context.connection, names)}
-    left = [merge for merge in plan.merges if _table(merge.definition) not in leased]
-    for name in sorted({_name(merge.definition) for merge in left}):
-        context.progress(f"{name} is being deduplicated by another run: left to it")
-    return Plan(plan.base, [merge for merge in plan.merges if _table(merge.definition) in leased])
+    held = {_table(merge.definition): _name(merge.definition) for merge in plan.merges}
+    return plan.only(leased), {table: name for table, name in held.items() if table not in leased}
 
 
 def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:

@@ -18,7 +18,7 @@ from lakefork.catalog.flushes import (
     tables_with_leftovers,
     tables_with_pending_manifests,
 )
-from lakefork.errors import JobFailedError, LakeforkError, StorageError
+from lakefork.errors import JobFailedError, LakeforkError, LeaseHeldError, StorageError
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
 from lakefork.spark.batch_files import Destination
@@ -37,23 +37,57 @@ PROGRESS_SECONDS = 2.0
 @without_garbage_collection()
 def run_flush(context: JobContext, params: FlushParams, audit: Audit) -> dict[str, Any]:
     totals = Totals()
-    asked_at = None if params.user_id is not None else _now(context)
-    due = _due(context, params, totals)
-    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection, "flush")
-    leased = _lease(context, due, left)
-    due = [one for one in due if one.table in leased]
-    discard_leftovers(context, sorted(leased))
-    if due:
-        _flush(context, due, audit, totals, asked_at)
-    bring_manifests_up(context, sorted(leased), totals)
+    finished = _published_before(context, totals)
+    unfinished = _wait_and_repeat(context, lambda: _flush_free_tables(context, params, audit, totals, finished))
     trim_idle_tables(context)
     if totals.failed:
-        raise JobFailedError("; ".join(totals.failed + totals.unwritten), totals.as_result())
+        problems = totals.failed + totals.unwritten + [str(one) for one in unfinished]
+        raise JobFailedError("; ".join(problems), totals.as_result())
     if totals.unwritten:
         raise StorageError("; ".join(totals.unwritten))
+    if unfinished:
+        raise unfinished[0]
     if not totals.tables:
         context.progress("nothing is due")
     return totals.as_result()
+
+
+def _wait_and_repeat(context: JobContext, flush_free_tables: Callable[[], dict[str, str]]) -> list[LeaseHeldError]:
+    """Until nothing that was asked for is held by another run, or that run goes on: then the error that says so."""
+    while held := flush_free_tables():
+        try:
+            context.wait_for_leases(held)
+        except LeaseHeldError as error:
+            return [error]
+    return []
+
+
+def _flush_free_tables(
+    context: JobContext, params: FlushParams, audit: Audit, totals: Totals, finished: set[Table]
+) -> dict[str, str]:
+    """Flushes the tables that no other run works on, and adds them to finished; returns the leases of the others that
+    were asked for, with the tables' names.
+    """
+    asked_at = None if params.user_id is not None else _now(context)
+    due = [one for one in _find_due(context, params) if one.table not in finished]
+    left = tables_with_pending_manifests(context.connection) | tables_with_leftovers(context.connection, "flush")
+    leased = _lease(context, due, left)
+    mine = [one for one in due if one.table in leased]
+    finished |= leased
+    discard_leftovers(context, sorted(leased))
+    if mine:
+        _flush(context, mine, audit, totals, asked_at)
+    bring_manifests_up(context, sorted(leased), totals)
+    return _held(context, params, [one for one in due if one.table not in leased])
+
+
+def _held(context: JobContext, params: FlushParams, others: Sequence[Due]) -> dict[str, str]:
+    """Policies are served by whoever has the table; what somebody asked for is not left to hope."""
+    everything = params.force or params.is_targeted
+    asked_for = [one for one in others if everything or one.reason == "requested"]
+    for name in sorted({str(one) for one in others} - {str(one) for one in asked_for}):
+        context.progress(f"{name} is being worked on by another run: left to it")
+    return {one.lease: str(one) for one in asked_for}
 
 
 def _now(context: JobContext) -> datetime.datetime:
@@ -64,14 +98,18 @@ def _now(context: JobContext) -> datetime.datetime:
     return now
 
 
-def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
-    """What is due, less what an earlier attempt of this run has published: new work needs a new run."""
+def _published_before(context: JobContext, totals: Totals) -> set[Table]:
+    """What an earlier attempt of this run has published: new work needs a new run."""
     done: set[Table] = set()
     for before in flushed_before(context.connection, context.run.run_id):
         done.add((before.catalog_id, before.table_id))
         totals.add(before.counts, before.snapshot_id)
     if done:
         context.progress(f"{len(done)} table(s) were published by an earlier attempt of this run")
+    return done
+
+
+def _find_due(context: JobContext, params: FlushParams) -> list[Due]:
     policy = context.settings.flush
     found = find_due(
         context.connection, catalog=params.catalog, namespace=params.namespace, table=params.table,
@@ -80,7 +118,7 @@ def _due(context: JobContext, params: FlushParams, totals: Totals) -> list[Due]:
     )  # fmt: skip
     if not params.force:
         _say_what_is_paused(context, {one.table for one in found})
-    return [one for one in found if one.table not in done]
+    return found
 
 
 def _say_what_is_paused(context: JobContext, due: set[Table]) -> None:
@@ -92,10 +130,7 @@ def _say_what_is_paused(context: JobContext, due: set[Table]) -> None:
 def _lease(context: JobContext, due: Sequence[Due], left: set[Table]) -> set[Table]:
     """The tables that nobody else works on; they are ours until the run ends. left: where earlier ones left work."""
     names = {table_lease(*table): table for table in {one.table for one in due} | left}
-    taken = context.leases.take_free(context.connection, names)
-    for one in {one.table: one for one in due if one.lease not in taken}.values():
-        context.progress(f"{one} is being worked on by another run: left to it")
-    return {names[name] for name in taken}
+    return {names[name] for name in context.leases.take_free(context.connection, names)}
 
 
 def _flush(

@@ -9,18 +9,29 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import psycopg
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import JobRun, Leases, Usage, beat_job, finish_job, start_job
-from lakefork.errors import DatabaseError, JobFailedError, LakeforkError, LeaseLostError, SetupError
+from lakefork.catalog.jobs import HeldLease, JobRun, Leases, Usage, beat_job, find_held, finish_job, start_job
+from lakefork.database_errors import DRIVER_ERRORS, all_domain_errors, database_error
+from lakefork.errors import (
+    DatabaseError,
+    JobFailedError,
+    LakeforkError,
+    LeaseLostError,
+    SetupError,
+    StorageError,
+    UnforeseenError,
+    os_reason,
+)
 from lakefork.params import JobParams, parse_params
 from lakefork.progress import Bar
 from lakefork.settings import Settings, load_settings
+from lakefork.spark.lease_wait import LeaseWait
 from lakefork.spark.usage import UsageMeter
 from lakefork.storage import StorageOptions
 
@@ -41,6 +52,9 @@ class JobContext:
     connection: Connection
     leases: Leases
     lease_lost: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._lease_wait = LeaseWait(self._find_held, lambda line: self.progress(line), self.leases.seconds)
 
     @property
     def storage(self) -> StorageOptions:
@@ -75,12 +89,25 @@ class JobContext:
             try:
                 return action()
             except psycopg.OperationalError as error:
-                self.progress(f"the connection broke while {what}; asking again ({_first_line(error)})")
+                self.progress(f"asking again after a problem while {what}: {database_error(error)}")
                 self.reconnect()
-        try:
+        with all_domain_errors():
             return action()
-        except psycopg.OperationalError as error:
-            raise DatabaseError(f"Postgres: {_first_line(error)}") from error
+
+    def take_lease(self, name: str) -> None:
+        """Waits for another run that has it, as long as that may be dead."""
+        while not self.leases.take_free(self.connection, [name]):
+            self._lease_wait.until_free({name: name})
+
+    def wait_for_leases(self, names: Mapping[str, str]) -> None:
+        """Gives back what this run has, as two that wait for each other would wait in vain, and waits until nobody has
+        these (names: the leases, and what people call it that they are about).
+        """
+        self.leases.release(self.connection)
+        self._lease_wait.until_free(names)
+
+    def _find_held(self, names: Iterable[str]) -> list[HeldLease]:
+        return self.surely("waiting for leases", lambda: find_held(self.connection, names))
 
     def check_leases(self) -> None:
         """To be called before anything that changes or deletes."""
@@ -94,11 +121,8 @@ def run_job(params_class: type[Params], action: Callable[[JobContext, Params], d
     arguments = _parse_arguments()
     try:
         result = _run(params_class, arguments, action)
-    except LakeforkError as error:
-        _fail(params_class.job, str(error))
     except Exception as error:
-        traceback.print_exc()
-        _fail(params_class.job, f"{type(error).__name__}: {_first_line(error)}")
+        _fail(params_class.job, str(_translated(error)))
     print(json.dumps(result), flush=True)  # noqa: T201 - the contract: one JSON line, last on stdout
     _exit(0)
 
@@ -127,15 +151,19 @@ def _run(
     start_job(context.connection, run, _as_given(arguments.params))
     with contextlib.ExitStack() as stack:
         meter = stack.enter_context(_Heartbeat(context))
-        stack.callback(lambda: leases.release(context.connection))
+        stack.callback(lambda: _release(context))
         try:
             params = parse_params(job, arguments.params)
             assert isinstance(params, params_class)  # noqa: S101 - parse_params looks it up by the same name
             if name := params.lease_name():
-                leases.take(context.connection, name)
+                context.take_lease(name)
             counts = action(context, params)
-        except BaseException as error:
-            _report_failure(context, meter.usage, error)
+        except Exception as error:
+            translated = _translated(error)
+            _report_failure(context, meter.usage, translated)
+            raise translated from error
+        except BaseException:
+            _report_failure(context, meter.usage, UnforeseenError("it was interrupted"))
             raise
         usage = meter.usage
         result = {
@@ -145,8 +173,16 @@ def _run(
             "seconds": round(time.monotonic() - started, 3),
             "peak_memory_mb": usage.peak_memory_mb,
         }
-        finish_job(context.connection, run, usage, result=result)
+        context.surely("reporting", lambda: finish_job(context.connection, run, usage, result=result))
         return result
+
+
+def _release(context: JobContext) -> None:
+    """What cannot be given back runs out by itself, and is no reason for a job that did its work to fail."""
+    try:
+        context.leases.release(context.connection)
+    except (psycopg.Error, LakeforkError) as error:
+        context.progress(f"its leases run out by themselves: {_translated(error)}")
 
 
 def _as_given(text: str) -> dict[str, Any]:
@@ -158,12 +194,34 @@ def _as_given(text: str) -> dict[str, Any]:
     return {}
 
 
-def _report_failure(context: JobContext, usage: Usage, error: BaseException) -> None:
+def _translated(error: Exception) -> LakeforkError:
+    """One sentence for what nobody foresaw, too; the log above it says how it came about."""
+    if isinstance(error, LakeforkError):
+        return error
+    if isinstance(error, DRIVER_ERRORS):
+        return database_error(error)
+    if isinstance(error, OSError):
+        return StorageError(f"a file cannot be read or written: {os_reason(error)}")
+    traceback.print_exception(error)
+    return UnforeseenError(f"Spark or Lakefork failed in a way that nobody foresaw ({_reason(error)}): see above")
+
+
+def _reason(error: Exception) -> str:
+    """The first line that is about something; Spark begins with what was called."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("An error occurred while calling")] or lines
+    return lines[0].rstrip(":.") if lines else type(error).__name__
+
+
+def _report_failure(context: JobContext, usage: Usage, error: LakeforkError) -> None:
+    """As well as that is possible: a Postgres that is away must not hide why the job failed."""
     failed = error.result if isinstance(error, JobFailedError) else None
-    retryable = error.retryable if isinstance(error, LakeforkError) else True
-    if context.connection.broken:
-        context.reconnect()
-    finish_job(context.connection, context.run, usage, result=failed, error=_first_line(error), retryable=retryable)
+    try:
+        if context.connection.broken:
+            context.reconnect()
+        finish_job(context.connection, context.run, usage, result=failed, error=str(error), retryable=error.retryable)
+    except (psycopg.Error, LakeforkError) as problem:
+        context.progress(f"the failure could not be reported to Postgres: {_translated(problem)}")
 
 
 class _Heartbeat:
@@ -223,12 +281,7 @@ class _Heartbeat:
 
     def _give_up(self, error: Exception) -> None:
         self._context.lease_lost.set()
-        self._context.progress(f"the heartbeat stopped: {_first_line(error)}")
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+        self._context.progress(f"the heartbeat stopped: {_translated(error)}")
 
 
 def _fail(job: str, message: str) -> NoReturn:

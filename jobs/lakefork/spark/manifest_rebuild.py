@@ -49,11 +49,12 @@ def run_manifest_rebuild(context: JobContext, params: ManifestRebuildParams) -> 
     """Replaces manifests and nothing else; with check_only not even those. Batches are only read."""
     totals = Totals()
     found = _find_directories(context, params)
-    bar, looked_at = context.bar(len(found)), 0
-    for tables in plan_rounds(found):
-        _look_at(context, tables, totals, heal=not params.check_only)
-        looked_at += len(tables)
-        bar.reach(looked_at, f"{looked_at:,} of {len(found):,} table(s), {totals.directories:,} directories looked at")
+    held = _look_at_all(context, found, totals, heal=not params.check_only)
+    while held and params.is_targeted:
+        context.wait_for_leases({lease: one.name for one in held for lease in (_flush_lease(one), _dedup_lease(one))})
+        held = _look_at_all(context, held, totals, heal=not params.check_only)
+    for one in held:
+        context.progress(f"{one.name} is being worked on by another run: left to it")
     if not totals.tables:
         context.progress("there is nothing to look at")
     _judge(totals, check_only=params.check_only)
@@ -116,12 +117,28 @@ def _with_owners(definition: TableDefinition, rows: Iterable[dict[str, Any]]) ->
     return TableDirectories(definition.catalog_id, definition.table_id, name, definition.per_user, owners)
 
 
-def _look_at(context: JobContext, tables: Sequence[TableDirectories], totals: Totals, *, heal: bool) -> None:
-    """One round: leased, so that nobody publishes or writes manifests meanwhile."""
+def _look_at_all(
+    context: JobContext, found: Sequence[TableDirectories], totals: Totals, *, heal: bool
+) -> list[TableDirectories]:
+    """In rounds; returns the tables on which others are at work."""
+    bar, looked_at = context.bar(len(found)), 0
+    held: list[TableDirectories] = []
+    for tables in plan_rounds(found):
+        held += _look_at(context, tables, totals, heal=heal)
+        looked_at += len(tables)
+        bar.reach(looked_at, f"{looked_at:,} of {len(found):,} table(s), {totals.directories:,} directories looked at")
+    return held
+
+
+def _look_at(
+    context: JobContext, tables: Sequence[TableDirectories], totals: Totals, *, heal: bool
+) -> list[TableDirectories]:
+    """One round: leased, so that nobody publishes or writes manifests meanwhile; returns the tables of others."""
     leased = _lease(context, tables)
     if leased:
         _look_at_leased(context, leased, totals, heal=heal)
     context.leases.release(context.connection)
+    return [table for table in tables if table not in leased]
 
 
 def _look_at_leased(context: JobContext, leased: Sequence[TableDirectories], totals: Totals, *, heal: bool) -> None:
@@ -145,9 +162,6 @@ def _lease(context: JobContext, tables: Sequence[TableDirectories]) -> list[Tabl
     found = list(tables)
     for lease_of in (_flush_lease, _dedup_lease):
         taken = context.leases.take_free(context.connection, [lease_of(table) for table in found])
-        for table in found:
-            if lease_of(table) not in taken:
-                context.progress(f"{table.name} is being worked on by another run: left to it")
         found = [table for table in found if lease_of(table) in taken]
     return found
 

@@ -14,7 +14,8 @@ from psycopg.rows import dict_row
 
 from lakefork.catalog.connection import Connection
 from lakefork.cold.layout import USER_VARIABLE
-from lakefork.errors import DatabaseError, LakeforkError, NotFoundError, StorageError
+from lakefork.database_errors import database_error
+from lakefork.errors import LakeforkError, NotFoundError, StorageError
 from lakefork.maintenance.orphans import (
     Claims,
     Orphan,
@@ -187,7 +188,7 @@ def _look(
     except OSError as error:
         yield StorageError(f"storage cannot be listed: {str(error).splitlines()[0]}")
     except psycopg.Error as error:
-        yield DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+        yield database_error(error)
     except LakeforkError as error:
         yield error
 

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-import psycopg
-from adbc_driver_manager import Error as AdbcError
-
-from lakefork.errors import DatabaseError, LakeforkError
+from lakefork.database_errors import DRIVER_ERRORS, database_error
+from lakefork.errors import LakeforkError
 
 Result = TypeVar("Result")
 
@@ -17,8 +15,8 @@ def attempt(action: Callable[[], Result]) -> Result | LakeforkError:
         return action()
     except LakeforkError as error:
         return error
-    except (psycopg.Error, AdbcError) as error:
-        return DatabaseError(f"Postgres: {str(error).splitlines()[0]}")
+    except DRIVER_ERRORS as error:
+        return database_error(error)
 
 
 def good(found: Result | LakeforkError) -> Result:

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lakefork.catalog.connection import Connection, connect, domain_errors
+from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.flushes import Table, find_definitions, table_lease
+from lakefork.database_errors import domain_errors
 from lakefork.hot.tables import HotTable
 from lakefork.queries import load
 from lakefork.spark.job import JobContext

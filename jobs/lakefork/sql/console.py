@@ -19,15 +19,22 @@ from lakefork.sql.session import Role, Session
 WIDEST = 60
 
 
-def run_sql(dsn: str, session: dict[str, Any], text: str, *, as_json: bool) -> tuple[str, LakeforkError | None]:
-    """What to print, and the error that ended it; what came before that stays done."""
+def run_sql(
+    dsn: str, session: dict[str, Any], text: str, say: Callable[[str], None], *, as_json: bool
+) -> LakeforkError | None:
+    """Returns the error that ended it; what came before that stays done.
+
+    The answer is told before anything is closed: whoever interrupts the closing has it.
+    """
     started = time.monotonic()
     with Engine(load_settings(), dsn) as engine:
         outcome = engine.run(_session(engine, session), text)
-    milliseconds = round((time.monotonic() - started) * 1000)
-    if as_json:
-        return dumps(_json(outcome, milliseconds)), outcome.error
-    return "\n".join(_text(result) for result in outcome.results), outcome.error
+        milliseconds = round((time.monotonic() - started) * 1000)
+        if as_json:
+            say(dumps(_json(outcome, milliseconds)))
+        elif outcome.results:
+            say("\n".join(_text(result) for result in outcome.results))
+    return outcome.error
 
 
 def load_file(

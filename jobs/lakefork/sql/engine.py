@@ -6,14 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import psycopg
 import pyarrow as pa
-from adbc_driver_manager import Error as AdbcError
-from psycopg_pool import PoolTimeout
 from sqlglot import exp
 
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
+from lakefork.database_errors import all_domain_errors, saving
+from lakefork.errors import (
+    DatabaseError,
+    InvalidInputError,
+    LakeforkError,
+    PermissionDeniedError,
+    StorageError,
+    os_reason,
+)
 from lakefork.settings import Settings
 from lakefork.sql import statements as st
 from lakefork.sql.expressions import bind, highest_parameter
@@ -65,6 +70,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
+        """Releases what can be released, within seconds; raises nothing, whatever became of Postgres."""
         self._resources.close()
 
     def execute(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> list[Result]:
@@ -97,14 +103,17 @@ class Engine:
     def _domain_errors(self) -> Iterator[None]:
         """Whatever a driver reports becomes an error of Lakefork."""
         try:
-            yield
-        except psycopg.errors.QueryCanceled as error:
-            raise LimitError("the statement took too long (setting sql.statement_timeout_seconds)") from error
-        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError) as error:
-            raise InvalidInputError(str(error).splitlines()[0]) from error
-        except (psycopg.Error, PoolTimeout, AdbcError) as error:
+            with all_domain_errors():
+                yield
+        except DatabaseError:
             self._resources.drop_idle_connections()  # after a restart of Postgres none of them is any good
-            raise DatabaseError(f"Postgres: {str(error).splitlines()[0]}") from error
+            raise
+        except UnicodeEncodeError as error:
+            raise InvalidInputError("a text has half of a surrogate pair, which is no UTF-8: leave it out") from error
+        except pa.ArrowException as error:
+            raise InvalidInputError(f"the rows cannot be converted: {str(error).partition(chr(10))[0]}") from error
+        except OSError as error:
+            raise StorageError(f"a file cannot be read or written: {os_reason(error)}") from error
 
     def load(self, session: Session, table: str, rows: pa.Table, *, as_user: str | None = None) -> int:
         """Appends many rows at once; their columns are those of the table, by name."""
@@ -155,20 +164,32 @@ class Engine:
             raise InvalidInputError(
                 f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet"
             )
-        change(session, statement)
+        with saving():
+            change(session, statement)
         return Done(statement.text)
 
     def _write(self, session: Session, statement: st.Insert | st.Update | st.Delete, parameters: Sequence[Any]) -> int:
         namespace = fold(statement.name.namespace or session.namespace or "")
-        writer = self._system if namespace in SYSTEM_NAMESPACES else self._writer
+        if namespace in SYSTEM_NAMESPACES:
+            with saving():
+                return self._write_with(self._system, session, statement, parameters)
+        if isinstance(statement, st.Insert):
+            if self._quick.insert(session, statement, parameters):
+                return 1
+            return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
+        return self._write_with(self._writer, session, statement, parameters)
+
+    def _write_with(
+        self,
+        writer: Writer | SystemWriter,
+        session: Session,
+        statement: st.Insert | st.Update | st.Delete,
+        parameters: Sequence[Any],
+    ) -> int:
         if isinstance(statement, st.Update):
             return writer.update(session, statement, parameters)
         if isinstance(statement, st.Delete):
             return writer.delete(session, statement, parameters)
-        if writer is self._writer:
-            if self._quick.insert(session, statement, parameters):
-                return 1
-            return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
         return writer.insert(session, statement, parameters)
 
     def _select(self, session: Session, statement: st.Select, parameters: Sequence[Any]) -> Rows:

@@ -6,9 +6,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from lakefork.catalog.connection import Connection
@@ -70,7 +70,10 @@ class ManifestCache:
         self._entries: OrderedDict[Key, Entry] = OrderedDict()  # the longest unused first
         self._accessed: dict[Key, float] = {}
         self._waiting: set[Key] = set()
-        self._checker = ThreadPoolExecutor(1, "lakefork-manifests")
+        self._to_check: SimpleQueue[Key | None] = SimpleQueue()
+        # A daemon, unlike an executor's threads: a Postgres that hangs must not keep the process from ending.
+        self._checker = threading.Thread(target=self._check_all, name="lakefork-manifests", daemon=True)
+        self._closed = False
         self._next_eviction = clock() + settings.eviction_interval_seconds
 
     def get(self, catalog_id: int, table_id: int, user_id: str = "", *, published: int = 0) -> ManifestContent | None:
@@ -99,7 +102,13 @@ class ManifestCache:
             if key in self._waiting or (entry is not None and self._is_fresh(entry, now, 0)):
                 return
             self._waiting.add(key)
-        self._checker.submit(self._look_at, key)
+            if self._checker.ident is None:
+                self._checker.start()
+        self._to_check.put(key)
+
+    def _check_all(self) -> None:
+        while (key := self._to_check.get()) is not None and not self._closed:
+            self._look_at(key)
 
     def _look_at(self, key: Key) -> None:
         try:
@@ -112,7 +121,10 @@ class ManifestCache:
 
     def close(self) -> None:
         """After what was begun; what only waits is for the next reader."""
-        self._checker.shutdown(cancel_futures=True)
+        self._closed = True
+        self._to_check.put(None)
+        if self._checker.ident is not None:
+            self._checker.join()
 
     def last_accessed(self) -> dict[Key, datetime.datetime]:
         """When entries were last asked for in this process; kept in memory only."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 from sqlglot import exp
 
-from lakefork.catalog.connection import domain_errors
+from lakefork.database_errors import saving
 from lakefork.errors import DefinitionChangedError, InvalidInputError
 from lakefork.hot.rows import append_one_statement, append_one_values
 from lakefork.predicates import is_exact
@@ -57,10 +56,10 @@ class QuickInserter:
         if values is None or access is None:
             return False
         try:
-            with domain_errors(), self._resources.catalog.connection() as connection:
+            with self._resources.catalog.connection() as connection, saving():
                 given = append_one_values(plan.definition, access.user_id, session.user, access.rules, seq, values)
                 connection.execute(plan.sql, given, prepare=True)
-        except (DefinitionChangedError, psycopg.errors.UndefinedTable):
+        except DefinitionChangedError:
             self._forget(session, statement)
             return False
         return True

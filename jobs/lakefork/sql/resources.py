@@ -1,25 +1,28 @@
 """What an engine works with: connections, DuckDB, definitions and ids, shared by all its sessions."""
 
+import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool
+from psycopg.pq import TransactionStatus
 
 from lakefork.catalog.catalogs import Catalog, find_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
-from lakefork.catalog.connection import Connection, connect
-from lakefork.errors import ConflictError, DefinitionChangedError
+from lakefork.catalog.connection import Connection, connect, open_connection
+from lakefork.database_errors import refusal
+from lakefork.errors import ConflictError, DatabaseError, DefinitionChangedError
 from lakefork.hot.connections import ArrowConnection, ArrowPool
 from lakefork.hot.rows import any_key_between
 from lakefork.hot.tables import HotTable, create_hot_table
 from lakefork.maintenance.pruning import batches_to_read
+from lakefork.pools import Pool
 from lakefork.predicates import Predicate
 from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings, SqlSettings
+from lakefork.sql.closing import CLOSE_SECONDS, close_quietly
 from lakefork.sql.hot_cache import HotCache
 from lakefork.sql.lookup import KEPT_DEFINITIONS, FoundTable, Lookup, namespace_of
 from lakefork.sql.manifest_cache import ManifestCache
@@ -55,19 +58,7 @@ class Resources:
         self._targets: dict[tuple[str, str, str], FoundTable] = {}  # by catalog, namespace and table
         self.readers = self._pool(read_only=True)
         self.writers = self._pool(read_only=False)
-        self.catalog: ConnectionPool[Connection] = ConnectionPool(
-            dsn,
-            connection_class=psycopg.Connection[dict[str, object]],
-            kwargs={
-                "autocommit": True,
-                "row_factory": dict_row,
-                "application_name": "lakefork",
-                "options": f"-c statement_timeout={int(timeout * 1000)}",
-            },
-            min_size=0,
-            max_size=sql.connections,
-            open=True,
-        )
+        self.catalog: Pool[Connection] = Pool(self._connect, _is_usable, sql.connections, timeout)
         self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
 
@@ -79,19 +70,25 @@ class Resources:
             timeout,
         )
 
+    def _connect(self) -> Connection:
+        options = f"-c statement_timeout={int(self.settings.statement_timeout_seconds * 1000)}"
+        try:
+            return open_connection(self.dsn, autocommit=True, options=options)
+        except psycopg.Error as error:
+            # Whoever comes here has connected with this DSN before: what is wrong lies in Postgres, and passes.
+            raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
+
     def drop_idle_connections(self) -> None:
-        self.catalog.check()
-        self.readers.close()
-        self.writers.close()
+        for pool in (self.catalog, self.readers, self.writers):
+            pool.close_idle()
 
     def close(self) -> None:
-        self.seqids.close()
-        self.manifests.close()
-        self.catalog.close()
-        self.readers.close()
-        self.writers.close()
-        self.workers.close()
-        self.own_workers.close()
+        """Each part is released whatever became of the others; an interrupt is raised when all are."""
+        with ExitStack() as parts:
+            for part in (self.own_workers, self.workers, self.writers, self.readers, self.catalog):
+                parts.callback(close_quietly, part.close)
+            for close in (self.manifests.close, self.seqids.close):  # first, as they need a Postgres that answers
+                parts.callback(close_quietly, close, CLOSE_SECONDS)
 
     @contextmanager
     def catalog_of(self, session: Session) -> Iterator[tuple[Connection, Catalog]]:
@@ -149,6 +146,15 @@ class Resources:
         within = (Predicate(column, ">=", (low,)), Predicate(column, "<=", (high,)))
         batches = list_batches(connection, found.definition, Wanted(found, (), user_id, within))
         return not batches_to_read(batches, within)
+
+
+def _is_usable(connection: Connection) -> bool:
+    """Idle, and Postgres has not said anything since: it does so only to end a connection."""
+    if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return not waiting.poll(0)
 
 
 def _target_key(session: Session, name: TableName) -> tuple[str, str, str]:

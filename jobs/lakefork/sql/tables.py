@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from lakefork.catalog.catalogs import Catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
-from lakefork.catalog.connection import Connection, domain_errors
+from lakefork.catalog.connection import Connection
+from lakefork.database_errors import domain_errors
 from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
 from lakefork.queries import load
 from lakefork.sql.alter import altered_columns, ids_of, new_column

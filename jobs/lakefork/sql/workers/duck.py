@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefork.cold.reader import COMMON, open_reader
-from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
+from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError, StorageError
 from lakefork.predicates import quoted
-from lakefork.sql.workers.functions import check_tree
+from lakefork.sql.workers.functions import check_tree, parse_error
 from lakefork.storage import StorageOptions
 
 KEPT_WITH_FILES = 4
@@ -252,13 +253,21 @@ def domain_error(error: Exception) -> LakeforkError:
     ran_out = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError)
     if ran_out or "Out of Memory Error:" in line or "bad_alloc" in line:
         return OutOfMemoryError()
+    if damaged := _DAMAGED_BATCH.search(line):
+        return StorageError(
+            f"a batch of the table is missing or damaged: {damaged['name']}; "
+            "`lakefork run catalog_fsck --params '{\"deep\": true}'` says what is wrong with it"
+        )
+    said = _RELATION.sub("the table", said)
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         return LakeforkError(f"the query engine failed: {said}")
     if isinstance(error, duckdb.PermissionException):
         return PermissionDeniedError(f"permission denied: {said}")
-    return InvalidInputError(said)
+    return parse_error(said)
 
 
+_DAMAGED_BATCH = re.compile(r"^(?!Conversion Error).*/(?P<name>batch-\d+\.parquet)\b")
+_RELATION = re.compile(r"relation_[0-9a-f]{16}\w*")
 _LOCKED = {
     "TimeZone": "'UTC'",
     "temp_directory": "''",

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from importlib.resources import files
 from typing import Any
 
-from lakefork.errors import InvalidInputError, PermissionDeniedError
+from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
 
 Tree = dict[str, Any]
 _TABLES = {"BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST", "EMPTY", "PIVOT", "CTE"}
@@ -24,10 +24,17 @@ def reviewed_functions() -> dict[str, frozenset[str]]:
     return {title: frozenset(listed) for title, listed in found.items()}
 
 
+def parse_error(said: str) -> LakeforkError:
+    """What DuckDB's parser says; its advice to change a setting is not for users."""
+    if "Max expression depth" in said:
+        return LimitError("the statement is nested too deeply: use fewer terms in a row, or split it into several")
+    return InvalidInputError(said)
+
+
 def check_tree(tree: Tree, relations: Collection[str], builtin_views: Collection[str]) -> None:
     """Refuses all but one query over the relations (and its own CTEs) with functions that are allowed."""
     if tree["error"]:
-        raise InvalidInputError(str(tree["error_message"]).split("\n", 1)[0])
+        raise parse_error(str(tree["error_message"]).split("\n", 1)[0])
     if len(tree["statements"]) != 1:
         raise InvalidInputError("expected one query")
     nodes = list(_nodes(tree["statements"][0]))

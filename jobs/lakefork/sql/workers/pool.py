@@ -26,6 +26,7 @@ from lakefork.errors import (
     LimitError,
     PermissionDeniedError,
     SetupError,
+    StorageError,
 )
 from lakefork.sql.workers.messages import (
     END,
@@ -45,7 +46,9 @@ NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
 SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
 TOOK_TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
 SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
-_BY_CODE = {error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError)}
+_BY_CODE = {
+    error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError, StorageError)
+}
 
 
 class TooLongError(LimitError):

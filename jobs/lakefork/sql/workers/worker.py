@@ -73,7 +73,14 @@ def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
         message = str(error.args[0]) if error.args else ""
         send(sock, ERROR, {"code": error.code, "message": message})
     except Exception as error:
-        send(sock, ERROR, {"code": "error", "message": f"the query engine failed: {type(error).__name__}: {error}"})
+        send(
+            sock,
+            ERROR,
+            {
+                "code": "error",
+                "message": f"the query engine failed: {str(error).partition(chr(10))[0] or 'no reason is known'}",
+            },
+        )
 
 
 def run_request(duck: Duck, request: Request, send_rows: Callable[[pa.Table], None]) -> None:
