@@ -112,6 +112,13 @@ class StorageError(LakeforkError):
     retryable = True
 
 
+class ForeignFilesError(StorageError):
+    """A directory holds what somebody else wrote; nothing is written or removed there."""
+
+    code = "foreign_files"
+    retryable = False
+
+
 class JobFailedError(LakeforkError):
     """The job ran to its end and its result is bad news; the result is kept."""
 
