@@ -122,19 +122,15 @@ class _PathAfter:
 
     def __call__(self, taken: str) -> str:
         directory, _, name = taken.rpartition("/")
-        found = [
-            number for file in list_files(directory, self.destination.storage) if (number := batch_number(file)) >= 0
-        ]
+        numbers = map(batch_number, list_files(directory, self.destination.storage))
         definition = self.definition
         number = reserve_past_taken(
             self.catalog, self.destination.job_id, definition.catalog_id, definition.table_id, directory,
-            batch_number(name), found,
+            batch_number(name), [one for one in numbers if one >= 0],
         )  # fmt: skip
-        path = f"{directory}/{batch_name(number)}"
-        self.say(
-            f"{taken} was there already, and is left as it is: {batch_name(number)} is written instead; {WHY_TAKEN}"
-        )
-        return path
+        new_name = batch_name(number)
+        self.say(f"{taken} exists already and is left as it is, {new_name} is written instead: {WHY_TAKEN}")
+        return f"{directory}/{new_name}"
 
 
 def _groups(files: Sequence[NewFile], rows: pa.Table) -> Iterator[list[NewFile]]:
