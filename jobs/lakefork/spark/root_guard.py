@@ -20,15 +20,24 @@ class RootGuard:
 
     def refused(self, paths: Sequence[str], storage: StorageOptions) -> dict[str, str]:
         """Why some of the files must stay. Each root is looked at once."""
-        others: dict[str, bool] = {}
+        reasons: dict[str, str | None] = {}
         found = {}
         for path in paths:
             for root in self._roots_of(normal_path(path)):
-                if root not in others:
-                    others[root] = belongs_to_others(root, self.installation, storage)
-                if others[root]:
-                    found[path] = f"{place(root)} belongs to another installation of Lakefork"
+                if root not in reasons:
+                    reasons[root] = self._reason(root, storage)
+                if reason := reasons[root]:
+                    found[path] = reason
         return found
+
+    def _reason(self, root: str, storage: StorageOptions) -> str | None:
+        try:
+            is_theirs = belongs_to_others(root, self.installation, storage)
+        except NotADirectoryError:  # then there is no file below it either
+            return None
+        except OSError as error:
+            return f"whose {place(root)} is cannot be told: {str(error).splitlines()[0]}"
+        return f"{place(root)} belongs to another installation of Lakefork" if is_theirs else None
 
     def _roots_of(self, path: str) -> list[str]:
         """The root of a file's table; where nobody knows it any more, what may be."""
