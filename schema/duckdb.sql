@@ -448,6 +448,20 @@ CREATE TABLE lakefork.batch_number (
     next_number BIGINT NOT NULL
 );
 
+-- Batches in directories of ours that this installation did not write.
+CREATE TABLE lakefork.foreign_file (
+    path     VARCHAR PRIMARY KEY,
+    job_id   VARCHAR NOT NULL,
+    found_at TIMESTAMPTZ NOT NULL
+);
+
+-- Directories and S3 prefixes below which tables may be put by LOCATION.
+CREATE TABLE lakefork.allowed_root (
+    path     VARCHAR PRIMARY KEY,
+    added_at TIMESTAMPTZ NOT NULL,
+    added_by VARCHAR
+);
+
 CREATE TABLE lakefork.fork (
     catalog_id      BIGINT PRIMARY KEY,
     parent_id       BIGINT NOT NULL,

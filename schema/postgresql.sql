@@ -529,6 +529,20 @@ CREATE TABLE lakefork.batch_number (
     next_number BIGINT NOT NULL
 );
 
+-- Batches in directories of ours that this installation did not write: somebody else's, or its own before Postgres was restored to an earlier time.
+CREATE TABLE lakefork.foreign_file (
+    path     VARCHAR PRIMARY KEY,
+    job_id   VARCHAR NOT NULL,             -- who found it
+    found_at TIMESTAMPTZ NOT NULL
+);
+
+-- Directories and S3 prefixes below which tables may be put by LOCATION. The operator's list.
+CREATE TABLE lakefork.allowed_root (
+    path     VARCHAR PRIMARY KEY,          -- a place
+    added_at TIMESTAMPTZ NOT NULL,
+    added_by VARCHAR
+);
+
 -- Where forks come from.
 CREATE TABLE lakefork.fork (
     catalog_id      BIGINT PRIMARY KEY,
@@ -757,6 +771,7 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/cleanup.sql
 \ir functions/fsck.sql
 \ir functions/orphans.sql
+\ir functions/roots.sql
 \ir functions/airflow_absent.sql
 \ir functions/jobs.sql
 \ir views/system.sql
@@ -764,7 +779,8 @@ CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 \ir functions/client_roles.sql
 \ir public_rights.sql
 
-INSERT INTO public.ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');
+INSERT INTO public.ducklake_metadata (key, value)
+VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork'), ('installation', gen_random_uuid()::text);
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);
 INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made) VALUES (0, 0, 'created_database');
 

@@ -1,6 +1,7 @@
 """Helpers for tests of SQL: a catalog with an engine, and batches as a flush would write them."""
 
 import itertools
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
+from lakefork.catalog.roots import add_root
 from lakefork.cold.batch import write_batch
 from lakefork.errors import LakeforkError
 from lakefork.settings import Settings
@@ -104,11 +106,18 @@ class SqlLake:
         commit(connection, definition.catalog_id, newest_snapshot(connection), changes)
 
 
+def allow_tests(connection: Connection) -> None:
+    """LOCATION may name whatever a test makes: its directories and its S3 server's buckets."""
+    for root in (tempfile.gettempdir(), *(f"s3://{bucket}" for bucket in ("lake", "archive", "no-such-bucket"))):
+        add_root(connection, root)
+
+
 @contextmanager
 def open_lake(dsn: str, data_dir: Path, settings: Settings) -> Iterator[SqlLake]:
     """An empty catalog `main` with an SQL engine."""
     with connect(dsn) as connection:
         catalog = create_catalog(connection, "main", str(data_dir / "main"))
+        allow_tests(connection)
     with Engine(settings, dsn) as engine:
         yield SqlLake(engine, dsn, catalog)
 

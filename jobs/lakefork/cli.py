@@ -67,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--data-path", help="where its files go (default: data/<catalog> in LAKEFORK_HOME)")
     init.set_defaults(run=handlers.init)
 
+    roots = commands.add_parser("roots", help="below which directories and S3 prefixes LOCATION may put tables")
+    roots.add_argument("action", nargs="?", choices=["list", "add", "remove"], default="list", help="default: list")
+    roots.add_argument("path", nargs="?", metavar="PATH", help="a directory that exists, or s3://bucket/…")
+    roots.set_defaults(run=handlers.roots)
+
     status = commands.add_parser("status", help="catalogs, tables, waiting rows, files, bytes and last runs")
     status.set_defaults(run=handlers.status)
 

@@ -63,20 +63,52 @@ def init(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.catalogs import create_catalog
     from lakefork.catalog.client import client_gaps
     from lakefork.catalog.connection import connect
+    from lakefork.catalog.roots import add_root
     from lakefork.catalog.schema import init_catalog
     from lakefork.embedded.database import database_url
     from lakefork.settings import load_settings
+    from lakefork.storage.places import refuse_home
 
     settings = load_settings()
-    data_path = arguments.data_path or str(settings.home / "data" / arguments.catalog)
-    if "://" not in data_path:
-        data_path = str(Path(data_path).absolute())
+    data_path = _absolute(arguments.data_path or str(settings.home / "data" / arguments.catalog))
+    root = data_path if arguments.data_path else _absolute(str(settings.home / "data"))
+    refuse_home("data path", data_path, str(settings.home))
     with connect(database_url(settings), check_version=False) as connection, connection.transaction():
         init_catalog(connection)
         catalog = create_catalog(connection, arguments.catalog, data_path, author=getpass.getuser())
         _warn("every login of this database, also one that may only read, can", client_gaps(connection))
+        add_root(connection, root, author=getpass.getuser())
     text = f"catalog {catalog.name} is ready; its files go to {catalog.data_path}"
     return _say(arguments, text, vars(catalog))
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def roots(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.connection import connect
+    from lakefork.catalog.roots import add_root, list_roots, remove_root
+    from lakefork.errors import InvalidInputError
+    from lakefork.settings import load_settings
+    from lakefork.storage.places import check_root
+
+    if (arguments.action == "list") != (arguments.path is None):
+        raise InvalidInputError("write `lakefork roots`, `lakefork roots add PATH` or `lakefork roots remove PATH`")
+    with connect(_database()) as connection:
+        if arguments.action == "list":
+            found = [vars(root) for root in list_roots(connection)]
+            lines = [f"{one['path']}  {one['tables']} table(s)" for one in found]
+            return _say(arguments, "\n".join(lines) or "no root is allowed: LOCATION cannot be used", found)
+        path = _absolute(arguments.path)
+        if arguments.action == "remove":
+            remove_root(connection, path)
+            text = f"no new table can be put below {path}; those that are there stay"
+            return _say(arguments, text, {"path": path, "removed": True})
+        check_root(path, str(load_settings().home))
+        added = add_root(connection, path, author=getpass.getuser())
+    text = f"tables can be put below {path}" if added else f"{path} was allowed before"
+    return _say(arguments, text, {"path": path, "added": added})
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -112,16 +144,21 @@ def gc(arguments: argparse.Namespace) -> int:
 
 
 def fork(arguments: argparse.Namespace) -> int:
+    from lakefork.catalog.catalogs import check_data_path
     from lakefork.catalog.connection import connect
-    from lakefork.catalog.forks import fork_catalog
+    from lakefork.catalog.forks import existing_catalogs, fork_catalog
+    from lakefork.settings import load_settings
+    from lakefork.storage import places
 
-    path = arguments.data_path
+    path = arguments.data_path and _absolute(arguments.data_path)
     with connect(_database()) as connection:
+        if path and not existing_catalogs(connection, [arguments.name]):
+            places.check_data_path(path, str(load_settings().home), partial(check_data_path, connection))
         fork = fork_catalog(
             connection,
             arguments.parent,
             arguments.name,
-            str(Path(path).absolute()) if path and "://" not in path else path,
+            path,
             as_of=arguments.as_of,
             expires_after=_timedelta("--expires-after", arguments.expires_after),
             if_not_exists=arguments.if_not_exists,

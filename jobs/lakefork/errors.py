@@ -125,6 +125,13 @@ class StorageError(LakeforkError):
     retryable = True
 
 
+class ForeignFilesError(StorageError):
+    """A directory holds what somebody else wrote; nothing is written or removed there."""
+
+    code = "foreign_files"
+    retryable = False
+
+
 class UnforeseenError(LakeforkError):
     """A mistake of ours, or a fault that nobody foresaw; trying again may succeed."""
 

@@ -146,6 +146,9 @@ LANGUAGE sql AS $$
     SELECT pg_notify('lakefork_flush', p_catalog_id || '/' || p_table_id);
 $$;
 
+CREATE FUNCTION lakefork.batch_path(p_directory text, p_number bigint) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT p_directory || '/batch-' || p_number || '.parquet' $$;
+
 -- Numbers for new batches in these directories. The files are remembered as staged until they are published or removed.
 CREATE FUNCTION lakefork.reserve_batches(p_job_id text, p_catalog_id bigint, p_table_id bigint, p_directories text[], p_counts bigint[])
 RETURNS TABLE (place bigint, first_number bigint)
@@ -158,10 +161,40 @@ LANGUAGE sql AS $$
         RETURNING directory, next_number
     ), staged AS (
         INSERT INTO lakefork.staged_file (path, catalog_id, table_id, job_id, staged_at)
-        SELECT n.directory || '/batch-' || (n.next_number - i) || '.parquet', p_catalog_id, p_table_id, p_job_id, clock_timestamp()
+        SELECT lakefork.batch_path(n.directory, n.next_number - i), p_catalog_id, p_table_id, p_job_id, clock_timestamp()
         FROM numbers n JOIN wanted w USING (directory) CROSS JOIN generate_series(1, w.files) i
     )
     SELECT w.place, n.next_number - w.files FROM numbers n JOIN wanted w USING (directory) ORDER BY w.place
+$$;
+
+-- The next number for a batch whose name is taken in storage by a file that this job did not write: the first that was never given out and is not
+-- among those that were found there (p_found). Those that it passes are somebody else's, as is the one that is taken.
+CREATE FUNCTION lakefork.reserve_past_taken(
+    p_job_id text, p_catalog_id bigint, p_table_id bigint, p_directory text, p_taken bigint, p_found bigint[]
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    given_out bigint;
+    new_number bigint;
+BEGIN
+    SELECT b.next_number INTO given_out FROM lakefork.batch_number b WHERE b.directory = p_directory FOR UPDATE;
+    SELECT n INTO new_number FROM (SELECT generate_series(given_out, given_out + cardinality(p_found)) EXCEPT SELECT unnest(p_found)) AS free (n)
+    ORDER BY n LIMIT 1;
+    UPDATE lakefork.batch_number b SET next_number = new_number + 1 WHERE b.directory = p_directory;
+    PERFORM lakefork.note_foreign(p_job_id, ARRAY(
+        SELECT lakefork.batch_path(p_directory, n) FROM unnest(p_found || p_taken) n
+        WHERE n = p_taken OR n BETWEEN given_out AND new_number));
+    INSERT INTO lakefork.staged_file (path, catalog_id, table_id, job_id, staged_at)
+    VALUES (lakefork.batch_path(p_directory, new_number), p_catalog_id, p_table_id, p_job_id, clock_timestamp());
+    RETURN new_number;
+END $$;
+
+-- Files that a job meant to write or to remove, and that are somebody else's: nobody here removes them.
+CREATE FUNCTION lakefork.note_foreign(p_job_id text, p_paths text[]) RETURNS void
+LANGUAGE sql AS $$
+    DELETE FROM lakefork.staged_file f WHERE f.path = ANY (p_paths);
+    INSERT INTO lakefork.foreign_file (path, job_id, found_at) SELECT DISTINCT p, p_job_id, clock_timestamp() FROM unnest(p_paths) p
+    ON CONFLICT (path) DO NOTHING;
 $$;
 
 -- The lease is held by this job until the transaction ends; otherwise another may be at work, and nothing must be changed.

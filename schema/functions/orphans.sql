@@ -23,6 +23,7 @@ CREATE INDEX idx_delete_file_path ON public.ducklake_delete_file (lakefork.path_
 CREATE INDEX idx_scheduled_path ON public.ducklake_files_scheduled_for_deletion (lakefork.path_key(catalog_id, 0, path, path_is_relative));
 CREATE INDEX idx_table_absolute_path ON public.ducklake_table (lakefork.path_key(0, 0, path, false)) WHERE NOT path_is_relative;
 CREATE INDEX idx_schema_absolute_path ON public.ducklake_schema (catalog_id) WHERE NOT path_is_relative;
+CREATE INDEX foreign_file_path ON lakefork.foreign_file (lakefork.path_key(0, 0, path, false));
 CREATE INDEX staged_file_path ON lakefork.staged_file (lakefork.path_key(0, 0, path, false));
 CREATE INDEX flush_audit_quarantine ON lakefork.flush_audit (lakefork.path_key(0, 0, quarantine, false)) WHERE quarantine IS NOT NULL;
 
@@ -60,6 +61,7 @@ $$;
 -- Who claims what, of any catalog, live or dropped:
 --   'file'       a data or delete file, ended versions included    'scheduled'   a file that file_cleanup has to remove
 --   'staged'     a file that is being written, or was and is not published
+--   'foreign'    a batch in a directory of ours that somebody else wrote
 --   'table'      a directory of a table that is not forgotten      'quarantine'  a directory with what an audit refused
 -- Paths and directories are places. One statement: what moves on from staged to published meanwhile is seen as one of both.
 CREATE FUNCTION lakefork.claims(p_paths text[], p_directories text[]) RETURNS TABLE (path text, claim text)
@@ -94,6 +96,8 @@ BEGIN
                   AND lakefork.path_key(0, 0, d.path, false) = k.key)
     UNION ALL
     SELECT k.path, 'staged' FROM keys k WHERE EXISTS (SELECT FROM lakefork.staged_file s WHERE lakefork.path_key(0, 0, s.path, false) = k.key)
+    UNION ALL
+    SELECT k.path, 'foreign' FROM keys k WHERE EXISTS (SELECT FROM lakefork.foreign_file o WHERE lakefork.path_key(0, 0, o.path, false) = k.key)
     UNION ALL
     SELECT h.directory, 'table' FROM lakefork.homes_above(p_directories) h WHERE h.table_id <> 0
     UNION ALL

@@ -1,6 +1,7 @@
 """file_cleanup: nothing goes that any catalog needs; what goes is written down first; in doubt nothing goes."""
 
 import datetime
+import json
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from lakefork.settings import CleanupSettings, Settings, StorageSettings
 from lakefork.spark import file_cleanup
 from lakefork.sql.engine import Engine
 from lakefork.storage import StorageOptions
+from lakefork.storage.markers import MARKER
 from sql_lake import SqlLake
 
 
@@ -443,9 +445,10 @@ def test_settings_have_durations(given_up: Filled) -> None:
 
 
 def stray_file(lake: FlushLake, number: int) -> Path:
-    """A file that nobody knows, older than a second."""
+    """A file that nobody knows, older than a second, with a number that was given out."""
     stray = Path(lake.lake.catalog.data_path) / f"app/ours/shared/batch-{number}.parquet"
     stray.write_bytes(b"left by somebody")
+    execute(lake, "UPDATE lakefork.batch_number SET next_number = 1000 WHERE directory = %s", str(stray.parent))
     time.sleep(1.1)
     return stray
 
@@ -465,6 +468,22 @@ def test_orphans_go_by_the_same_steps(given_up: Filled) -> None:
         (str(stray), "no catalog knows it", "removed")
     ]
     assert given_up.rows() == given_up.in_files()
+
+
+def test_scheduled_files_in_a_directory_of_another_installation_stay(given_up: Filled) -> None:
+    """As when the wrong storage is mounted."""
+    lake = given_up.flush_lake
+    doomed = scheduled(lake)
+    marker = Path(lake.lake.catalog.data_path) / "app/ours" / MARKER
+    ours = marker.read_text()
+    marker.write_text(json.dumps({**json.loads(ours), "installation": "another"}))
+    with pytest.raises(JobFailedError, match="app/ours belongs to another installation of Lakefork"):
+        cleanup(lake)
+    left = {path for path in doomed if Path(path).exists()}
+    assert left == {path for path in doomed if "/app/ours/" in path} != doomed
+    marker.write_text(ours)
+    cleanup(lake)
+    assert not any(Path(path).exists() for path in doomed)
 
 
 def test_a_plan_of_orphans_that_changed_is_refused(given_up: Filled) -> None:

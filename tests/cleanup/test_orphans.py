@@ -1,6 +1,7 @@
 """find_orphans finds what nobody needs, and never anything else: local and on S3, with forks, links, nested roots."""
 
 import datetime
+import json
 import shutil
 import time
 import uuid
@@ -18,10 +19,12 @@ from lake import add_file, make_catalog, make_table
 from lakefork.catalog.catalogs import create_catalog, drop_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import reserve_batches
-from lakefork.errors import LakeforkError, NotFoundError, StorageError
+from lakefork.catalog.roots import installation_id
+from lakefork.errors import DatabaseError, LakeforkError, NotFoundError, StorageError
 from lakefork.settings import Settings, StorageSettings
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.sql.engine import Engine
+from lakefork.storage.markers import MARKER, RootOwner, claim_root, is_marker
 from lakefork.storage.removal import remove_many
 from sql_lake import SqlLake
 
@@ -39,6 +42,21 @@ def write(*paths: str | Path) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
     return sorted(map(str, paths))
+
+
+def mark(lake: FlushLake, *directories: str | Path) -> None:
+    """Makes directories ours, as a table's first flush does."""
+    with lake.context() as context:
+        for directory in directories:
+            owner = RootOwner(installation_id(context.connection), 1, 1)
+            claim_root(str(directory), owner, context.storage, lambda: [])
+
+
+def give_out(lake: FlushLake, *directories: str | Path) -> None:
+    """As if a thousand batches had been written there at some time."""
+    for directory in directories:
+        execute(lake, "INSERT INTO lakefork.batch_number VALUES (%s, 1000) ON CONFLICT DO NOTHING", str(directory))
+        execute(lake, "UPDATE lakefork.batch_number SET next_number = 1000 WHERE directory = %s", str(directory))
 
 
 TABLES = """CREATE NAMESPACE app; CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY);
@@ -60,6 +78,7 @@ def filled(flush_lake: FlushLake) -> FlushLake:
     flush_lake.sql("UPDATE ducklake_data_file SET end_snapshot = begin_snapshot + 1 WHERE data_file_id = 0 RETURNING 1")
     write(*(f"{path.rpartition('/')[0]}/manifest.json" for path in flush_lake.files_on_disk()))
     assert len(flush_lake.files_on_disk()) == 6
+    give_out(flush_lake, *{Path(path).parent for path in flush_lake.files_on_disk()})
     return flush_lake
 
 
@@ -82,20 +101,79 @@ def test_what_upkeep_leaves_is_needed(flush_lake: FlushLake) -> None:
 def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> None:
     root = Path(filled.lake.catalog.data_path)
     strays = write(
-        root / "stray", root / "app/t ü 50%.parquet", root / "app/mine/user_ada/batch-999.parquet", root / "app/gone/shared/batch-0.parquet",
+        root / "app/ours/t ü 50%.parquet", root / "app/mine/user_ada/batch-999.parquet", root / "app/gone/shared/batch-0.parquet",
         root / "app/gone/shared/manifest.json", root / f"app/ours/shared/.batch-0.parquet.{TEMPORARY}", root / "app/ours/shared/a%20b",
-        root / "configs/app/schemas/ours/notes.txt", root / "app/ours/.quarantine/nobody/batch-0.parquet",
+        root / "configs/app/schemas/ours/notes.txt", root / "app/ours/.quarantine/nobody/shared/batch-0.parquet",
     )  # fmt: skip
+    shutil.rmtree(root / "app/gone")
+    mark(filled, root / "app/gone")
+    write(root / "app/gone/shared/batch-0.parquet", root / "app/gone/shared/manifest.json")
+    give_out(filled, root / "app/gone/shared")
     write(root / ".trash/2026-05-01/app/ours/shared/batch-0.parquet")
     assert orphans(filled) == strays
     assert orphans(filled, "main") == strays
     with filled.context(job="file_cleanup") as context:
-        found = next(one for one in find_orphans(context, None, NO_TIME) if one.path == f"{root}/stray")
+        stray = f"{root}/app/ours/shared/a%20b"
+        found = next(one for one in find_orphans(context, None, NO_TIME) if one.path == stray)
         assert (found.size_bytes, found.root) == (5, str(root))
         assert found.modified.tzinfo is not None
         assert known_paths(context.connection, strays) == set()
         needed = {path for path in filled.files_on_disk() if path not in strays and "/.trash/" not in path}
         assert known_paths(context.connection, filled.files_on_disk()) == needed
+
+
+def test_what_lies_outside_of_marked_directories_is_somebody_elses(filled: FlushLake, tmp_path: Path) -> None:
+    """Wherever it is, and whatever it is called."""
+    root = Path(filled.lake.catalog.data_path)
+    foreign = write(
+        root / "stray", root / "app/batch-0.parquet", root / "app/other/shared/batch-0.parquet", root / "app/other/shared/manifest.json",
+        root / "x/y/z/batch-0.parquet", root / "x/manifest.json",
+    )  # fmt: skip
+    give_out(filled, root, root / "app", root / "app/other/shared", root / "x/y/z")
+    other = tmp_path / "other"
+    mark(filled, other)
+    marker = json.loads((other / MARKER).read_text())
+    write(root / "app/theirs/batch-0.parquet")
+    (root / "app/theirs" / MARKER).write_text(json.dumps({**marker, "installation": "another"}))
+    give_out(filled, root / "app/theirs")
+    assert orphans(filled) == []
+    (line,) = [line for line in filled.lines if "have no marker of this installation" in line]
+    assert line.startswith("3 directories ")
+    assert cleanup(filled, orphans=True, older_than="1s")["orphans"] == 0
+    assert all(Path(path).exists() for path in foreign)
+
+
+def test_batches_with_numbers_that_were_never_given_out_are_left_alone_and_said(filled: FlushLake) -> None:
+    """Postgres was restored to an earlier time, or somebody else writes there."""
+    root = Path(filled.lake.catalog.data_path)
+    beyond = write(
+        root / "app/ours/shared/batch-1000.parquet", root / f"app/ours/shared/.batch-1001.parquet.{TEMPORARY}",
+        root / "app/ours/.quarantine/nobody/shared/batch-2000.parquet", root / "app/mine/user_new/batch-0.parquet",
+    )  # fmt: skip
+    assert orphans(filled) == []
+    said = " ".join(line for line in filled.lines if "left alone" in line)
+    assert "Postgres may have been restored to an earlier time" in said
+    assert any(path in said for path in beyond)
+    filled.sql("INSERT INTO lakefork.foreign_file VALUES (%s, 'j', now()) RETURNING 1", beyond[-1])
+    give_out(filled, root / "app/mine/user_new")
+    assert orphans(filled) == [f"{root}/app/mine/user_new/batch-0.parquet"]
+
+
+def test_directories_from_before_there_were_markers_are_adopted_by_files_that_the_catalog_knows(
+    filled: FlushLake,
+) -> None:
+    root = Path(filled.lake.catalog.data_path)
+    (stray,) = write(root / "app/ours/shared/batch-500.parquet")
+    for marker in root.rglob(MARKER):
+        marker.unlink()
+    write(root / "app/other/batch-0.parquet")
+    give_out(filled, root / "app/other")
+    assert orphans(filled) == [stray]
+    tables = dict(filled.sql("SELECT table_name, table_id FROM system.tables"))
+    for name in ("ours", "mine"):
+        found = json.loads((root / "app" / name / MARKER).read_text())
+        assert found["table_id"] == tables[name]
+    assert not (root / "app/other" / MARKER).exists()
 
 
 def test_young_files_and_files_being_written_are_spared(filled: FlushLake) -> None:
@@ -111,7 +189,7 @@ def test_young_files_and_files_being_written_are_spared(filled: FlushLake) -> No
         root / f"app/ours/shared/batch-{number}.parquet",
         root / f"app/ours/shared/.batch-{number + 1}.parquet.{TEMPORARY}",
     )
-    (stray,) = write(root / f"app/ours/shared/batch-{number + 2}.parquet")
+    (stray,) = write(root / f"app/ours/shared/batch-{number - 1}.parquet")
     assert orphans(filled) == [stray]
     assert orphans(filled, older_than=datetime.timedelta(hours=1)) == []
 
@@ -151,7 +229,7 @@ def test_a_fork_keeps_the_files_of_a_parent_that_is_forgotten(filled: FlushLake)
         filled.sql(f"DELETE FROM {table} WHERE catalog_id = %s RETURNING 1", lake.catalog.catalog_id)
     everything = {str(path) for path in Path(lake.catalog.data_path).rglob("*") if path.is_file()}
     found = orphans(filled)
-    assert set(found) == everything - inherited
+    assert set(found) == {path for path in everything - inherited if not is_marker(path)}
     assert any("configs/" in path for path in found)
     assert any(path.endswith("manifest.json") for path in found)
     assert child.rows("SELECT count(*) FROM app.ours") == [(3,)]
@@ -210,8 +288,9 @@ def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled
         connection.execute(set_path, (f"{root}/app/inner", "/elsewhere/inner"))
         connection.execute(set_path, (f"{root}er", "/elsewhere/longer"))
     inner, deeper, longer, own = (
-        f"{root}/app/inner/x", f"{root}/app/inner/a/b/c", f"{root}er/app/ours/shared/x", f"{root}/app/inners/x",
+        f"{root}/app/inner/a/b/x", f"{root}/app/inner/a/b/c/d", f"{root}er/app/ours/shared/x", f"{root}/app/inners/x",
     )  # fmt: skip
+    mark(filled, f"{root}/app/inner/a/b", f"{root}er/app/ours", f"{root}/app/inners")
     write(inner, deeper, longer, own)
     write(f"{root}/app/inner/configs/a/manifest.json")
     assert orphans(filled, "main") == [own]
@@ -236,7 +315,7 @@ def test_a_root_behind_a_link_is_the_same_for_whoever_refers_to_it_without(fille
     fork(filled.lake, "child", f"{tmp_path}/child")
     mounted = root.rename(tmp_path / "mounted")
     root.symlink_to(mounted)
-    (stray,) = write(root / "app/stray")
+    (stray,) = write(root / "app/ours/stray")
     assert orphans(filled) == [stray]
     filled.sql("DELETE FROM ducklake_data_file WHERE catalog_id = %s RETURNING 1", filled.lake.catalog.catalog_id)
     assert not {*orphans(filled)} & {*needed}
@@ -244,13 +323,20 @@ def test_a_root_behind_a_link_is_the_same_for_whoever_refers_to_it_without(fille
     assert not {*orphans(filled)} & {*needed}
 
 
-def test_two_roots_that_are_one_by_a_link_are_refused(filled: FlushLake, data_dir: Path) -> None:
+def test_two_roots_that_are_one_by_a_link_are_left_alone_and_the_others_are_not(
+    filled: FlushLake, data_dir: Path
+) -> None:
     with connect(filled.lake.dsn) as connection:
-        create_catalog(connection, "other", f"{data_dir}/other")
+        for name in ("other", "third"):
+            create_catalog(connection, name, f"{data_dir}/{name}")
     (data_dir / "other").symlink_to(filled.lake.catalog.data_path)
-    for catalog in (None, "main", "other"):
-        with pytest.raises(StorageError, match="are the same directory by a link"):
-            orphans(filled, catalog)
+    write(f"{filled.lake.catalog.data_path}/app/ours/x")
+    mark(filled, data_dir / "third/app/t")
+    (stray,) = write(data_dir / "third/app/t/x")
+    for catalog, found in ((None, [stray]), ("main", []), ("other", []), ("third", [stray])):
+        assert orphans(filled, catalog) == found
+        (line,) = [line for line in filled.lines if "by a link" in line]
+        assert "are the same directory by a link" in line and "both are left alone" in line
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "another"])
@@ -330,24 +416,25 @@ def test_files_in_locations(flush_lake: FlushLake, tmp_path: Path) -> None:
     lake = flush_lake.lake
     lake.run("CREATE NAMESPACE app")
     shared, per_user = f"{tmp_path}/shared", f"{tmp_path}/by_user"
+    lake.run(f"CREATE SHARED TABLE app.far (id BIGINT PRIMARY KEY) LOCATION '{shared}/far'")
+    lake.run(f"CREATE USER TABLE app.each (id BIGINT PRIMARY KEY) LOCATION '{per_user}/${{user_id}}/data'")
+    lake.run("INSERT INTO app.far VALUES (1)")
+    lake.run("INSERT INTO app.each VALUES (1)", user="ada")
+    flush_lake.flush()
     foreign = write(
         f"{shared}/report.csv",
         f"{per_user}/ada/notes.txt",
         f"{per_user}/ada/other/batch-0.parquet",
         f"{per_user}/batch-1.parquet",
     )
-    lake.run(f"CREATE SHARED TABLE app.far (id BIGINT PRIMARY KEY) LOCATION '{shared}/far'")
-    lake.run(f"CREATE USER TABLE app.each (id BIGINT PRIMARY KEY) LOCATION '{per_user}/${{user_id}}/data'")
-    lake.run("INSERT INTO app.far VALUES (1)")
-    lake.run("INSERT INTO app.each VALUES (1)", user="ada")
-    flush_lake.flush()
+    give_out(flush_lake, f"{shared}/far/shared", f"{per_user}/ada/data", f"{per_user}/bob/data", per_user)
     assert orphans(flush_lake) == []
     strays = write(
         f"{shared}/far/shared/batch-70.parquet",
         f"{per_user}/bob/data/batch-70.parquet",
         f"{per_user}/ada/data/batch-71.parquet",
     )
-    foreign += write(f"{shared}/far/old.csv")
+    foreign += write(f"{shared}/far/old.csv", f"{shared}/far/shared/batch-1000.parquet")
     assert orphans(flush_lake) == strays
     assert orphans(flush_lake, "main") == strays
     fork(lake, "child")
@@ -386,6 +473,11 @@ def test_many_pages_and_parts_are_all_looked_at(filled: FlushLake, monkeypatch: 
         ours = filled.sql("SELECT table_id FROM system.tables WHERE table_name = 'mine'")[0][0]
         write(*(f"{root}/app/mine/user_{number}/batch-0.parquet" for number in range(2_500)))
         connection.execute(
+            "INSERT INTO lakefork.batch_number SELECT format('%%s/app/mine/user_%%s', %s::text, i), 1 "
+            "FROM generate_series(0, 2499) i",
+            (root,),
+        )
+        connection.execute(
             "INSERT INTO ducklake_data_file (catalog_id, data_file_id, table_id, begin_snapshot, path, path_is_relative) "
             "SELECT %s, 10000 + i, %s, 1, format('user_%%s/batch-0.parquet', i), true FROM generate_series(0, 2499) i WHERE i %% 50 <> 0",
             (filled.lake.catalog.catalog_id, ours),
@@ -404,11 +496,16 @@ def test_a_lake_on_s3(flush_lake: FlushLake, s3: str, make_settings: Callable[..
         _fill_s3(lake)
         child = fork(lake.lake, "child")
         assert orphans(lake) == []
+        mark(lake, "s3://lake/cloud/app/gone")
+        give_out(lake, "s3://lake/cloud/app/t/user_ada", "s3://vault@lake/far/app/u/shared")
         strays = [
-            "cloud/stray ü+%.parquet", "cloud/app/t/user_ada/batch-50.parquet", "cloud/app/gone/shared/manifest.json",
+            "cloud/app/t/stray ü+%.parquet", "cloud/app/t/user_ada/batch-50.parquet", "cloud/app/gone/shared/manifest.json",
             "far/app/u/shared/batch-50.parquet",
         ]  # fmt: skip
         foreign = [
+            "cloud/stray",
+            "cloud/app/other/shared/manifest.json",
+            "cloud/app/t/user_ada/batch-5000.parquet",
             "cloudy/app/t/user_ada/batch-0.parquet",
             "far/app/u/foreign",
             "cloud/.trash/2026-05-01/x",

@@ -16,14 +16,12 @@ import boto3
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from pyspark import SparkContext
 
 from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError, InvalidInputError, StorageError
 from lakefork.settings import FlushSettings, Settings, StorageSettings
-from lakefork.sql.engine import Engine
 from sql_lake import SqlLake
 from sql_values import VALUES, same
 
@@ -303,16 +301,6 @@ def test_many_small_tables_of_several_catalogs_share_a_task(flush_lake: FlushLak
         assert one.rows("SELECT v FROM app.t3") == [(f"{one.catalog.name} 3",)]
 
 
-@pytest.fixture
-def s3_lake(dsn: str, s3: str, spark: SparkContext, make_settings: Callable[..., Settings], tmp_path: Path) -> Any:
-    boto3.client("s3", endpoint_url=s3, region_name="us-east-1").create_bucket(Bucket="lake")
-    with connect(dsn) as connection:
-        catalog = create_catalog(connection, "main", "s3://lake/main")
-    settings = make_settings(storage=StorageSettings(s3_endpoint=s3, s3_region="us-east-1"))
-    with Engine(settings, dsn) as engine:
-        yield FlushLake(SqlLake(engine, dsn, catalog), settings, tmp_path / "expectations")
-
-
 def test_a_lake_on_s3_is_flushed_audited_and_read(s3_lake: FlushLake, s3: str) -> None:
     lake = s3_lake.lake
     lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
@@ -324,7 +312,12 @@ def test_a_lake_on_s3_is_flushed_audited_and_read(s3_lake: FlushLake, s3: str) -
     client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
     listed = [found["Key"] for found in client.list_objects_v2(Bucket="lake", Prefix="main/app/")["Contents"]]
     directory = "main/app/t/user_ada%2F%2E%2E%2Fx"
-    assert listed == [f"{directory}/batch-0.parquet", f"{directory}/batch-1.parquet", f"{directory}/manifest.json"]
+    assert listed == [
+        "main/app/t/.lakefork-root.json",
+        f"{directory}/batch-0.parquet",
+        f"{directory}/batch-1.parquet",
+        f"{directory}/manifest.json",
+    ]
     manifest = json.loads(client.get_object(Bucket="lake", Key=f"{directory}/manifest.json")["Body"].read())
     assert [batch["file"] for batch in manifest["batches"]] == ["batch-0.parquet", "batch-1.parquet"]
 
@@ -365,7 +358,7 @@ def test_an_s3_that_answers_503_is_one_clear_error_and_the_next_run_goes_on(
     Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     try:
-        with pytest.raises(StorageError, match=r"s3://lake/main/app/t/shared/batch-0\.parquet cannot be written"):
+        with pytest.raises(StorageError, match=r"s3://lake/main/app/t cannot be written to"):
             s3_lake.flush(settings=make_settings(storage=StorageSettings(s3_endpoint=address, s3_region="us-east-1")))
     finally:
         server.shutdown()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -140,11 +141,11 @@ def broken_at(name: str, stand_in: Any, environment: Any, tables: Any, task: Any
         setattr(lakefork.storage.os, name, real)
 
 
-def full_at_rename(environment: Any, tables: Any, task: Any) -> Any:
+def full_at_link(environment: Any, tables: Any, task: Any) -> Any:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    return broken_at("rename", fail, environment, tables, task)
+    return broken_at("link", fail, environment, tables, task)
 
 
 def full_at_write(environment: Any, tables: Any, task: Any) -> Any:
@@ -164,7 +165,7 @@ def read_only(environment: Any, tables: Any, task: Any) -> Any:
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        (full_at_rename, "No space left on device"),
+        (full_at_link, "No space left on device"),
         (full_at_write, "No space left on device"),
         (read_only, "Read-only file system"),
     ],
@@ -335,11 +336,10 @@ def test_files_that_another_run_stages_are_left_alone(filled: Filled, monkeypatc
 def test_a_table_that_cannot_be_written_does_not_keep_the_others(filled: Filled) -> None:
     expected = filled.rows()
     obstacle = Path(filled.flush_lake.lake.catalog.data_path) / "app" / "mine"
-    obstacle.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(obstacle)
     obstacle.write_text("a file where a directory should be")
     with pytest.raises(
-        StorageError,
-        match=r"main\.app\.mine was not published: .*user_\w+/batch-0\.parquet cannot be written: .*Not a directory",
+        StorageError, match=r"main\.app\.mine was not published: .*app/mine cannot be written to: .*Not a directory"
     ):
         filled.flush_lake.flush()
     assert len(filled.flush_lake.paths("app.ours")) == 1

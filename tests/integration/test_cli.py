@@ -108,6 +108,7 @@ def test_airflow_that_is_not_there_is_one_line(dsn: str) -> None:
 ANSWERS: dict[str, tuple[list[str], set[str]]] = {
     "db": (["url"], {"dsn"}),
     "init": ([], {"error"}),  # there is one already
+    "roots": (["add", "{scratch}"], {"path", "added"}),
     "status": ([], {"totals", "catalogs", "waiting", "jobs", "schedule"}),
     "sql": (["SELECT 1"], {"status", "results", "execution_time_ms"}),
     "load": (["app.t", "{file}", "--user", "ada"], {"table", "rows", "seconds"}),

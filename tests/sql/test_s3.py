@@ -11,7 +11,7 @@ from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.settings import Settings, StorageSettings
 from lakefork.sql.engine import Engine
-from sql_lake import SqlLake
+from sql_lake import SqlLake, allow_tests
 
 
 def test_a_lake_on_s3(dsn: str, s3: str, make_settings: Callable[..., Settings]) -> None:
@@ -19,6 +19,7 @@ def test_a_lake_on_s3(dsn: str, s3: str, make_settings: Callable[..., Settings])
     client.create_bucket(Bucket="lake")
     with connect(dsn) as connection:
         catalog = create_catalog(connection, "main", "s3://lake/main")
+        allow_tests(connection)
     settings = make_settings(storage=StorageSettings(s3_endpoint=s3, s3_region="us-east-1"))
     with Engine(settings, dsn) as engine:
         lake = SqlLake(engine, dsn, catalog)
@@ -28,7 +29,10 @@ def test_a_lake_on_s3(dsn: str, s3: str, make_settings: Callable[..., Settings])
         lake.run("INSERT INTO app.t VALUES (1, 'a'), (2, 'b')", user="ada/../x")
         assert lake.flush_by_hand("app.t", "ada/../x") == 2
         listed = [found["Key"] for found in client.list_objects_v2(Bucket="lake", Prefix="main/app/")["Contents"]]
-        assert [key for key in listed if not key.endswith("/")] == ["main/app/t/user_ada%2F%2E%2E%2Fx/batch-0.parquet"]
+        assert [key for key in listed if not key.endswith("/")] == [
+            "main/app/t/.lakefork-root.json",
+            "main/app/t/user_ada%2F%2E%2E%2Fx/batch-0.parquet",
+        ]
         with pytest.raises(ConflictError, match="id = 2"):
             lake.run("INSERT INTO app.t VALUES (2, 'c')", user="ada/../x")
         lake.run("ALTER TABLE app.t ADD COLUMN n INT DEFAULT 7")

@@ -4,14 +4,13 @@ import datetime
 
 import pytest
 
-from lakefork.errors import StorageError
 from lakefork.maintenance.orphans import (
     Claims,
     Root,
     directories_to_ask,
+    find_linked_roots,
     paths_to_ask,
     plan_roots,
-    refuse_links,
     spared_at_once,
     spared_by_claim,
     split_names,
@@ -45,6 +44,8 @@ MAIN = root("/lake/main")
         ("configs/app/schemas/t/current.json", "belongs to the catalog"),
         ("configs/app/schemas/t/batch-0.parquet", None),
         ("configs/manifest.json", None),
+        ("app/t/.lakefork-root.json", "known as ours"),
+        ("configs/.lakefork-root.json", "known as ours"),
         ("x/configs/app/manifest.json", None),
     ],
 )
@@ -88,7 +89,7 @@ def test_in_a_location_only_what_flush_could_have_written_counts(path: str, ours
 def test_claims_spare_files() -> None:
     path = "/lake/main/app/t/shared/batch-0.parquet"
     assert spared_by_claim(path, Claims({})) is None
-    for claim in ("file", "scheduled", "staged"):
+    for claim in ("file", "scheduled", "staged", "foreign"):
         assert spared_by_claim(path, Claims({path: {claim}}))
     assert spared_by_claim(path, Claims({f"{path}x": {"file"}})) is None
     assert spared_by_claim(path, Claims({path: {"table"}})) is None
@@ -142,12 +143,14 @@ def test_locations_that_begin_alike_are_one_root_with_all_their_directories() ->
     assert planned.location is None
 
 
-def test_roots_that_are_one_by_a_link_are_refused() -> None:
-    refuse_links({"/a": "/a", "/a/b": "/a/b", "/ab": "/ab", "/c": "/elsewhere/c"})
-    with pytest.raises(StorageError, match="/b and /a are the same directory by a link"):
-        refuse_links({"/a": "/mnt", "/b": "/mnt"})
-    with pytest.raises(StorageError, match="/b/x lies within /a by a link"):
-        refuse_links({"/a": "/mnt", "/b/x": "/mnt/x"})
+def test_roots_that_are_one_by_a_link_are_left_alone_and_no_others() -> None:
+    assert find_linked_roots({"/a": "/a", "/a/b": "/a/b", "/ab": "/ab", "/c": "/elsewhere/c"}) == {}
+    found = find_linked_roots({"/a": "/mnt", "/b": "/mnt", "/c": "/c"})
+    assert set(found) == {"/a", "/b"}
+    assert "/b and /a are the same directory by a link" in found["/a"]
+    found = find_linked_roots({"/a": "/mnt", "/b/x": "/mnt/x", "/mnt": "/other"})
+    assert set(found) == {"/a", "/b/x"}
+    assert "/b/x lies within /a by a link" in found["/b/x"]
 
 
 def test_wide_directories_are_split_without_gaps() -> None:

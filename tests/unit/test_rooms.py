@@ -126,7 +126,8 @@ WHO_REMOVES = {  # batches, and what else is removed
     "spark/staging.py": {"remove_many"},  # what a dead run left
     "spark/quarantine.py": {"remove_many"},  # what failed an older audit
     "storage/__init__.py": {"unlink", "delete_file"},  # temporary files and probes
-    "cold/schema_files.py": {"delete_dir"},
+    "storage/creation.py": {"unlink"},  # temporary files
+    "cold/schema_files.py": {"remove_many"},  # schema files of a dropped table
     "catalog/dump.py": {"unlink"},
     "embedded/postgres.py": {"rmtree", "unlink"},
     "embedded/processes.py": {"unlink"},

@@ -26,6 +26,12 @@ def create_catalog(connection: Connection, name: str, data_path: str, *, author:
         return find_catalog(connection, name)
 
 
+def check_data_path(connection: Connection, path: str) -> None:
+    """Raises if a new catalog cannot have it: not well formed, or it overlaps another one's."""
+    with domain_errors():
+        connection.execute("SELECT lakefork.check_data_path(%s)", (path,))
+
+
 def rename_catalog(connection: Connection, catalog: Catalog, name: str, *, author: str | None = None) -> Catalog:
     with domain_errors(), connection.transaction():
         connection.execute("SELECT lakefork.rename_catalog(%s, %s, %s)", (catalog.catalog_id, name, author))

@@ -265,7 +265,7 @@ VALUES (%(job_id)s, %(run_id)s, %(catalog_id)s, %(table_id)s, clock_timestamp(),
 ON CONFLICT (job_id, catalog_id, table_id) DO NOTHING;
 
 -- older_quarantines: what earlier audits of a table refused and is still kept
-SELECT DISTINCT quarantine FROM lakefork.flush_audit
+SELECT quarantine, job_id FROM lakefork.flush_audit
 WHERE catalog_id = %(catalog_id)s AND table_id = %(table_id)s AND job_id <> %(job_id)s AND quarantine IS NOT NULL ORDER BY quarantine;
 
 -- forget_quarantine: it is kept no longer

@@ -1,8 +1,9 @@
 """Writes Parquet batches, and reads back what their footers say."""
 
 import functools
+import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,12 @@ import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
 from lakefork.errors import StorageError
-from lakefork.storage import StorageOptions, create_file, write_each
+from lakefork.storage import StorageOptions, open_path, write_each
+from lakefork.storage.creation import create_file
 from lakefork.tables import element_id
 
 FIELD_ID = b"PARQUET:field_id"
+MARK = b"lakefork"
 ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
 SAMPLED_ROWS = 2_000
 DICTIONARY_ROWS = 50  # in smaller files a dictionary costs more than it saves
@@ -91,31 +94,64 @@ def _with_field_id(field: pa.Field, column_id: int) -> pa.Field:
     return field.with_metadata({FIELD_ID: str(column_id).encode()})
 
 
+def mark_of(job_id: str) -> bytes:
+    """What a job writes into the footers of its batches: by this it knows them again, and removes no others."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:16].encode()
+
+
+def read_mark(path: str, storage: StorageOptions) -> bytes | None:
+    """The mark in a batch's footer; None if it has none, or is no batch. FileNotFoundError if it is not there."""
+    filesystem, inner = open_path(path, storage)
+    try:
+        with filesystem.open_input_file(inner) as file:
+            return dict(pq.read_metadata(file).metadata or {}).get(MARK)
+    except pa.ArrowInvalid:
+        return None
+
+
 def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: StorageOptions) -> BatchFacts:
-    return write_batches([(path, rows)], layout, storage)[0]
+    return write_batches([(path, rows)], layout, storage)[0][1]
 
 
 def write_batches(
-    files: Sequence[tuple[str, pa.Table]], layout: BatchLayout, storage: StorageOptions
-) -> list[BatchFacts]:
+    files: Sequence[tuple[str, pa.Table]],
+    layout: BatchLayout,
+    storage: StorageOptions,
+    mark: bytes | None = None,
+    path_after: Callable[[str], str] | None = None,
+) -> list[tuple[str, BatchFacts]]:
     """Writes new files under their final names, all of each or nothing; the facts are those of the written footers.
 
-    The rows have the layout's schema. Each step is done for all files: going from step to step for each one costs half
-    as much again, because the processor's caches hold one step, and not all.
+    path_after gives another path instead of one that is taken; without it that is an error. Returns the paths as they
+    are. The rows have the layout's schema. Each step is done for all files: going from step to step for each one costs
+    half as much again, because the processor's caches hold one step, and not all.
     """
-    encoded = [_encode(rows, layout) for _, rows in files]
+    encoded = [_encode(rows, layout, mark) for _, rows in files]
+    paths = {path: path for path, _ in files}
 
     def create(path: str, content: pa.Buffer) -> None:
         try:
-            create_file(path, content, storage)
+            paths[path] = _create(path, content, storage, path_after)
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
 
     write_each([(path, content) for (path, _), (content, _) in zip(files, encoded, strict=True)], create)
-    return [_facts(*one, rows, layout) for one, (_, rows) in zip(encoded, files, strict=True)]
+    return [(paths[path], _facts(*one, rows, layout)) for one, (path, rows) in zip(encoded, files, strict=True)]
 
 
-def _encode(rows: pa.Table, layout: BatchLayout) -> tuple[pa.Buffer, Any]:
+def _create(path: str, content: pa.Buffer, storage: StorageOptions, path_after: Callable[[str], str] | None) -> str:
+    while True:
+        try:
+            create_file(path, content, storage)
+        except FileExistsError:
+            if path_after is None:
+                raise
+            path = path_after(path)
+        else:
+            return path
+
+
+def _encode(rows: pa.Table, layout: BatchLayout, mark: bytes | None) -> tuple[pa.Buffer, Any]:
     """A file's content, and what its footer says."""
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
@@ -125,6 +161,8 @@ def _encode(rows: pa.Table, layout: BatchLayout) -> tuple[pa.Buffer, Any]:
         options["write_statistics"] = [name for name in layout.schema.names if name not in nan]
     with pq.ParquetWriter(stream, layout.schema, **options, metadata_collector=collected) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        if mark:
+            writer.add_key_value_metadata({MARK: mark})
     return stream.getvalue(), collected[0]
 
 

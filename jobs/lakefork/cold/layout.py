@@ -1,9 +1,12 @@
 """Where batches lie: <table>/user_<id>/batch-<N>.parquet, <table>/shared/batch-<N>.parquet, or where LOCATION says."""
 
+import re
+
 from lakefork.storage.paths import path_part
 from lakefork.tables import TableDefinition
 
 USER_VARIABLE = "${user_id}"
+_BATCH_NAME = re.compile(r"batch-(\d{1,18})\.parquet", re.ASCII)
 
 
 def batch_directory(definition: TableDefinition, user_id: str | None) -> str:
@@ -16,6 +19,12 @@ def batch_directory(definition: TableDefinition, user_id: str | None) -> str:
 
 def batch_name(number: int) -> str:
     return f"batch-{number}.parquet"
+
+
+def batch_number(name: str) -> int:
+    """Of a file's name; -1 if it is no batch."""
+    found = _BATCH_NAME.fullmatch(name)
+    return int(found[1]) if found else -1
 
 
 def below_table(definition: TableDefinition, path: str) -> str:

@@ -2,14 +2,18 @@
 
 import datetime
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lakefork.column_types import ColumnType
-from lakefork.storage import StorageOptions, open_path, replace_file
+from lakefork.storage import StorageOptions, list_files, open_path, replace_file
 from lakefork.storage.paths import path_part
+from lakefork.storage.removal import remove_empty_directories, remove_many
 from lakefork.tables import Column, TableDefinition
+
+_SCHEMA_NAME = re.compile(r"(schema_v\d+|current)\.json")
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,11 @@ class TableEntry:
     version: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
+
+
+def configs_root(root: str) -> str:
+    """The directory of all that this module writes below a data path; it has a marker of its own."""
+    return f"{root}/configs"
 
 
 def schema_path(namespace: str, table: str, version: int | None = None) -> str:
@@ -66,10 +75,11 @@ def write_manifest(root: str, options: StorageOptions, namespace: str, tables: I
 
 
 def remove_table_schemas(root: str, options: StorageOptions, namespace: str, table: str) -> None:
-    filesystem, path = open_path(f"{root}/{schema_path(namespace, table)}", options)
-    directory = path.rpartition("/")[0]
-    if filesystem.get_file_info(directory).type.name == "Directory":
-        filesystem.delete_dir(directory)
+    """Schema files and nothing else that may lie there."""
+    directory = f"{root}/{schema_path(namespace, table)}".rpartition("/")[0]
+    names = [name for name in list_files(directory, options) if _SCHEMA_NAME.fullmatch(name)]
+    remove_many([f"{directory}/{name}" for name in names], options)
+    remove_empty_directories(directory)
 
 
 def _content(definition: TableDefinition, created_at: datetime.datetime) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect, found_version
 from lakefork.catalog.forks import existing_catalogs
+from lakefork.catalog.roots import add_root
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.airflow import USER, VIEWER, AirflowClient, EmbeddedAirflow
 from lakefork.embedded.demo import CATALOG, FORK_PREFIX, change_demo, leave_a_backlog, load_demo
@@ -114,6 +115,7 @@ def _ensure_catalog(settings: Settings, dsn: str) -> None:
             with connection.transaction():
                 init_catalog(connection)
                 create_catalog(connection, "main", str(settings.home / "data" / "main"))
+                add_root(connection, str(settings.home / "data"))
             say("catalog 'main' created")
     with connect(dsn) as connection:
         load_demo(connection, dsn, settings, say)

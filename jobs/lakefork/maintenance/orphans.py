@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakefork.errors import StorageError
-
 MANIFEST = "manifest.json"
+MARKER = ".lakefork-root.json"  # as storage/markers.py has it
 WIDE = 1_000  # so many directories of a directory are listed by one task
 
 # What the catalog as a whole owns below its data path (cold/schema_files.py).
@@ -87,16 +86,21 @@ def _merge(roots: Sequence[Root]) -> Root:
     )
 
 
-def refuse_links(real_paths: Mapping[str, str]) -> None:
-    """Roots that are the same, or one within the other, only by a link: files of one would be orphans of the other."""
+def find_linked_roots(real_paths: Mapping[str, str]) -> dict[str, str]:
+    """Roots that are the same, or one within the other, only by a link, with what is odd about them: files of one would
+    be orphans of the other. Both are left alone.
+    """
+    found: dict[str, str] = {}
     of_real: dict[str, str] = {}
     for place, real in real_paths.items():
-        if of_real.setdefault(real, place) != place:
-            raise StorageError(f"{place} and {of_real[real]} are the same directory by a link: {_WHOSE}")
+        if (other := of_real.setdefault(real, place)) != place:
+            found |= dict.fromkeys((place, other), f"{place} and {other} are the same directory by a link: {_WHOSE}")
     for place, real in real_paths.items():
         for above in _parents(real):
-            if above in of_real and not place.startswith(f"{of_real[above]}/"):
-                raise StorageError(f"{place} lies within {of_real[above]} by a link: {_WHOSE}")
+            other = of_real.get(above, "")
+            if other and not place.startswith(f"{other}/"):
+                found |= dict.fromkeys((place, other), f"{place} lies within {other} by a link: {_WHOSE}")
+    return found
 
 
 def _parents(path: str) -> Iterable[str]:
@@ -117,6 +121,8 @@ def spared_at_once(root: Root, path: str, modified: datetime.datetime, cutoff: d
         return "it is young: somebody may be about to publish it"
     if _TRASH.fullmatch(below):
         return "it is in the trash"
+    if path.rpartition("/")[2] == MARKER:
+        return "by it the directory is known as ours"
     if root.location is not None and not _may_be_of(root.location, path):
         return "it is none of the table's"
     if root.location is None and root.known and _CONFIGS.fullmatch(below):
@@ -147,6 +153,8 @@ def spared_by_claim(path: str, claims: Claims) -> str | None:
     target = paths_to_ask(path)[-1]
     if claims.has(path, "file"):
         return "a catalog refers to it"
+    if claims.has(target, "foreign"):
+        return "somebody else wrote it"
     if claims.has(path, "scheduled"):
         return "it is scheduled for deletion"
     if claims.has(target, "staged"):

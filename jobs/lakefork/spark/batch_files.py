@@ -1,6 +1,6 @@
 """Writes the rows of a table to new batches: numbers reserved, files written in full, made durable."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefork.catalog.flushes import reserve_batches
-from lakefork.cold.batch import BatchLayout, can_filter, with_field_ids, write_batches
-from lakefork.cold.layout import batch_directory, batch_name
+from lakefork.catalog.roots import known_files, reserve_past_taken
+from lakefork.cold.batch import BatchLayout, can_filter, mark_of, with_field_ids, write_batches
+from lakefork.cold.layout import batch_directory, batch_name, batch_number
 from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
-from lakefork.storage import StorageOptions, make_durable
+from lakefork.storage import StorageOptions, list_files, make_durable
+from lakefork.storage.markers import RootOwner, claim_once
 from lakefork.tables import USER_ID, TableDefinition, fold
 
 FILES_AT_ONCE = 200
 BYTES_AT_ONCE = 16 * 2**20
 SYNCED_AT_ONCE = 1_000
+
+WHY_TAKEN = (
+    "this installation did not write such files: Postgres may have been restored to an earlier time, or another "
+    "installation or program writes to the same path"
+)
 
 NewFile = tuple[str | None, str, pa.Table]  # whose it is, its path and rows
 
@@ -29,6 +36,7 @@ class Destination:
     """Who writes, and how."""
 
     job_id: str
+    installation: str
     storage: StorageOptions
     file_bytes: int
     false_positives: float
@@ -54,8 +62,12 @@ def write_rows(
     definition: TableDefinition,
     rows: pa.Table,
     rows_per_file: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[WrittenFile]:
-    """Sorted rows, by owner first: one file per user, or more where there is much; after the last they are durable."""
+    """Sorted rows, by owner first: one file per user, or more where there is much; after the last they are durable.
+
+    A name that is taken by somebody else's file is left to it: the next number is used, and that is said.
+    """
     layout = batch_layout(definition, destination.false_positives)
     if rows.nbytes <= destination.file_bytes:  # as most do: nobody's rows need a look
         rows_per_file = rows_per_file or rows.num_rows
@@ -67,6 +79,8 @@ def write_rows(
         )
         for user, of_owner in _by_owner(rows.cast(layout.schema), per_user=definition.per_user)
     ]
+    if owners:
+        claim_table(destination, catalog, definition)
     numbers = reserve_batches(
         catalog, destination.job_id, definition.catalog_id, definition.table_id,
         [directory for _, directory, _ in owners], [len(parts) for _, _, parts in owners],
@@ -77,12 +91,46 @@ def write_rows(
         for (user, directory, parts), first in zip(owners, numbers, strict=True)
         for number, part in enumerate(parts, first)
     ]
-    durable = _Durable()
+    durable, mark = _Durable(), mark_of(destination.job_id)
+    path_after = _PathAfter(destination, catalog, definition, say)
     for group in _groups(files, rows):
-        facts = write_batches([(path, part) for _, path, part in group], layout, destination.storage)
-        durable.add([path for _, path, _ in group])
-        yield from (WrittenFile(*file, one) for file, one in zip(group, facts, strict=True))
+        written = write_batches(
+            [(path, part) for _, path, part in group], layout, destination.storage, mark, path_after
+        )
+        durable.add([path for path, _ in written])
+        yield from (
+            WrittenFile(user, path, part, facts) for (user, _, part), (path, facts) in zip(group, written, strict=True)
+        )
     durable.finish()
+
+
+def claim_table(destination: Destination, catalog: Any, definition: TableDefinition) -> None:
+    """The table's root is ours before the first file is in it."""
+    root = definition.path
+    owner = RootOwner(destination.installation, definition.catalog_id, definition.table_id)
+    claim_once(destination.job_id, root, owner, destination.storage, lambda: known_files(catalog, root))
+
+
+@dataclass(frozen=True)
+class _PathAfter:
+    """Another path instead of one that is taken."""
+
+    destination: Destination
+    catalog: Any
+    definition: TableDefinition
+    say: Callable[[str], None]
+
+    def __call__(self, taken: str) -> str:
+        directory, _, name = taken.rpartition("/")
+        numbers = map(batch_number, list_files(directory, self.destination.storage))
+        definition = self.definition
+        number = reserve_past_taken(
+            self.catalog, self.destination.job_id, definition.catalog_id, definition.table_id, directory,
+            batch_number(name), [one for one in numbers if one >= 0],
+        )  # fmt: skip
+        new_name = batch_name(number)
+        self.say(f"{taken} exists already and is left as it is, {new_name} is written instead: {WHY_TAKEN}")
+        return f"{directory}/{new_name}"
 
 
 def _groups(files: Sequence[NewFile], rows: pa.Table) -> Iterator[list[NewFile]]:

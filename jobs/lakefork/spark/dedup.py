@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes
 from lakefork.catalog.flushes import Table, find_definitions, table_lease, tables_with_leftovers, work_lease
+from lakefork.catalog.roots import installation_id
 from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.reader import open_reader
 from lakefork.cold.statistics import parse_bound
@@ -207,6 +208,8 @@ def _merge_all(context: JobContext, plan: Plan, done: Done) -> None:
     bar = context.bar(len(plan.merges))
     for merged in _run(context, plan, [part for of_merge in parts for part in of_merge]):
         written[merged.merge].append(merged)
+        for line in merged.said:
+            context.progress(line)
         if len(written[merged.merge]) == waiting[merged.merge]:
             _publish(context, plan, merged.merge, written.pop(merged.merge), done)
             groups += 1
@@ -258,8 +261,9 @@ def _run(context: JobContext, plan: Plan, parts: Sequence[Part]) -> Iterator[Mer
     spark = SparkContext.getOrCreate()
     settings = context.settings
     destination = Destination(
-        context.run.job_id, context.storage, settings.flush.file_mb * MB, settings.flush.bloom_filter_fpp
-    )
+        context.run.job_id, installation_id(context.connection), context.storage, settings.flush.file_mb * MB,
+        settings.flush.bloom_filter_fpp,
+    )  # fmt: skip
     environment = MergeEnvironment(context.dsn, settings.flush.slice_mb * MB, destination)
     merges = spark.broadcast(plan.merges)
     tasks = list(_tasks(plan, parts, settings.dedup.file_mb * MB // EXPANSION))

@@ -47,12 +47,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of a part; problem: what kept it from being written."""
+    """What became of a part; problem: what kept it from being written; said: what people should know."""
 
     merge: int
     files: list[WrittenFile]
     read: int
     problem: str | None = None
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def run_parts(environment: MergeEnvironment, merges: Sequence[Merge], parts: Seq
 
 def _run_part(environment: MergeEnvironment, reader: Any, catalog: Any, merge: Merge, part: Part) -> Merged:
     files: list[WrittenFile] = []
+    said: list[str] = []
     read = 0
     try:
         for newest in _read_all(environment, reader, merge, part):
@@ -81,11 +83,13 @@ def _run_part(environment: MergeEnvironment, reader: Any, catalog: Any, merge: M
             files += [
                 replace(file, rows=None)  # rows stay here
                 for rows in _split(newest.rows, merge.forget_before)
-                for file in write_rows(environment.destination, catalog, merge.definition, rows, merge.rows_per_file)
+                for file in write_rows(
+                    environment.destination, catalog, merge.definition, rows, merge.rows_per_file, said.append
+                )
             ]
     except StorageError as error:
-        return Merged(part.merge, files, read, str(error))
-    return Merged(part.merge, files, read)
+        return Merged(part.merge, files, read, str(error), tuple(said))
+    return Merged(part.merge, files, read, said=tuple(said))
 
 
 def _read_all(environment: MergeEnvironment, reader: Any, merge: Merge, part: Part) -> Iterator[Newest]:

@@ -4,11 +4,12 @@ Whoever is in doubt removes nothing: a look-up that fails or takes too long, a l
 any more end the run. What was written down and not removed is removed by the next one.
 """
 
+import contextlib
 import datetime
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -32,15 +33,18 @@ from lakefork.catalog.cleanup import (
 )
 from lakefork.catalog.connection import Connection
 from lakefork.catalog.jobs import Leases
+from lakefork.catalog.roots import data_paths, installation_id
 from lakefork.durations import seconds_of
 from lakefork.errors import JobFailedError
 from lakefork.maintenance.orphans import Orphan
 from lakefork.params import FileCleanupParams
 from lakefork.spark.job import JobContext
 from lakefork.spark.orphans import find_orphans, known_paths
+from lakefork.spark.root_guard import RootGuard
 from lakefork.storage import StorageOptions
 from lakefork.storage.listing import list_directories, list_tree
-from lakefork.storage.paths import is_below
+from lakefork.storage.markers import is_marker
+from lakefork.storage.paths import is_below, place
 from lakefork.storage.removal import (
     KEPT,
     MOVED,
@@ -223,8 +227,10 @@ class _Cleanup:
         """Of catalogs that are forgotten, once nothing is left there."""
         connection, storage = self._context.connection, self._context.storage
         rows = connection.execute("SELECT * FROM lakefork.forgotten_data_paths()").fetchall()
-        empty = [row["catalog_id"] for row in rows if _is_empty(row["data_path"], storage, row["was_written"])]
-        connection.execute("SELECT lakefork.forget_data_paths(%s)", (empty,))
+        empty = [row for row in rows if _is_empty(row["data_path"], storage, row["was_written"])]
+        for row in empty:
+            _remove_markers(row["data_path"], storage)
+        connection.execute("SELECT lakefork.forget_data_paths(%s)", ([row["catalog_id"] for row in empty],))
 
     def empty_trash(self) -> None:
         """What fails stays in the trash, is said, and is tried again by the next run."""
@@ -292,15 +298,21 @@ class Gone:
 
 
 def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> list[Gone]:
-    """In the order of the paths. Few are removed here, many by Spark's tasks."""
+    """In the order of the paths. Few are removed here, many by Spark's tasks. Other installations' files stay."""
     storage = context.storage
-    roots = _roots(context) if trash else []
+    guard = _guard(context)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
 
     def remove(some: Sequence[str]) -> list[Gone]:
-        if trash:
-            return _move_to_trash(some, roots, today, storage)
-        return [Gone(one.path, one.outcome) for one in remove_many(some, storage)]
+        refused = guard.refused(some, storage)
+        ours = [path for path in some if path not in refused]
+        gone = (
+            _move_to_trash(ours, guard.data_paths, today, storage)
+            if trash
+            else [Gone(one.path, one.outcome) for one in remove_many(ours, storage)]
+        )
+        outcomes = {one.path: one for one in gone} | {path: Gone(path, why) for path, why in refused.items()}
+        return [outcomes[path] for path in some]
 
     if len(paths) <= FILES_PER_TASK:
         return remove(paths)
@@ -311,7 +323,7 @@ def _remove_all(context: JobContext, paths: Sequence[str], *, trash: bool) -> li
     return [one for found in spark.parallelize(tasks, len(tasks)).map(remove).collect() for one in found]
 
 
-def _move_to_trash(paths: Sequence[str], roots: Sequence[str], today: str, storage: StorageOptions) -> list[Gone]:
+def _move_to_trash(paths: Sequence[str], roots: Collection[str], today: str, storage: StorageOptions) -> list[Gone]:
     by_root: dict[str, list[str]] = {}
     for path in paths:
         by_root.setdefault(_root_of(path, roots), []).append(path)
@@ -323,7 +335,7 @@ def _move_to_trash(paths: Sequence[str], roots: Sequence[str], today: str, stora
     return [found[path] for path in paths]
 
 
-def _root_of(path: str, roots: Sequence[str]) -> str:
+def _root_of(path: str, roots: Collection[str]) -> str:
     """The data path above a file; for tables with a LOCATION, and where the catalog is forgotten, its directory."""
     above = [root for root in roots if is_below(path, root)]
     return max(above, key=len, default=path.rpartition("/")[0])
@@ -336,20 +348,29 @@ def _trashed(one: Removed, root: str, today: str) -> Gone:
 
 
 def _is_empty(root: str, storage: StorageOptions, was_written: bool) -> bool:
-    """Cleanup leaves directories behind: without any, where something was written, it may not be the right storage."""
+    """But for markers. Cleanup leaves directories behind: without any, where something was written, it may not be the
+    right storage.
+    """
     try:
-        if next(list_tree(root, storage), None) is not None:
+        if any(not is_marker(file.path) for file in list_tree(root, storage)):
             return False
         return not was_written or not root.startswith("/") or any(list_directories(root, storage))
     except FileNotFoundError:
         return not was_written
 
 
-def _roots(context: JobContext) -> list[str]:
+def _remove_markers(root: str, storage: StorageOptions) -> None:
+    """From directories in which nothing else is left, of a catalog that is forgotten."""
+    with contextlib.suppress(FileNotFoundError):
+        remove_many([file.path for file in list_tree(root, storage) if is_marker(file.path)], storage)
+
+
+def _guard(context: JobContext) -> RootGuard:
+    paths = (place(path) for _, path in data_paths(context.connection))
     rows = context.connection.execute(
-        "SELECT value FROM public.ducklake_metadata WHERE key = 'data_path' AND scope = 'catalog'"
+        "SELECT DISTINCT lakefork.place(t.path) AS path FROM public.ducklake_table t WHERE NOT t.path_is_relative"
     )
-    return [row["value"] for row in rows]
+    return RootGuard(installation_id(context.connection), frozenset(paths), frozenset(row["path"] for row in rows))
 
 
 def undelete(connection: Connection, run_id: str, storage: StorageOptions) -> tuple[int, list[str]]:

@@ -18,6 +18,7 @@ from lakefork.catalog.flushes import (
     tables_with_leftovers,
     tables_with_pending_manifests,
 )
+from lakefork.catalog.roots import installation_id
 from lakefork.errors import JobFailedError, LakeforkError, LeaseHeldError, StorageError
 from lakefork.maintenance.flush import FlushTask
 from lakefork.params import FlushParams
@@ -182,7 +183,10 @@ def _start_spark(context: JobContext) -> Any:
 
 def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
     settings = context.settings.flush
-    destination = Destination(context.run.job_id, context.storage, settings.file_mb * MB, settings.bloom_filter_fpp)
+    destination = Destination(
+        context.run.job_id, installation_id(context.connection), context.storage, settings.file_mb * MB,
+        settings.bloom_filter_fpp,
+    )  # fmt: skip
     environment = TaskEnvironment(context.dsn, work.read.name, settings.slice_mb * MB, destination)
     tables = spark.broadcast(work.tables)
     done = [spark.accumulator(0) for _ in range(4)]
@@ -197,7 +201,10 @@ def _run_tasks(context: JobContext, spark: Any, work: Work) -> list[TaskReport]:
 
     with _live_line(context, work, done):
         reports: list[TaskReport | LakeforkError] = spark.parallelize(work.tasks, len(work.tasks)).map(flush).collect()
-    return [good(report) for report in reports]
+    done_reports = [good(report) for report in reports]
+    for line in (line for report in done_reports for line in report.said):
+        context.progress(line)
+    return done_reports
 
 
 @contextlib.contextmanager

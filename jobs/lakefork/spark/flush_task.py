@@ -1,7 +1,7 @@
 """What a Spark task of a flush does: reads slices of hot rows as Arrow, keeps the newest versions, writes batches."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,13 +55,17 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """files; by table: versions read, rows kept of them, and what went wrong, which does not keep other tables."""
+    """files; by table: versions read, rows kept of them, and what went wrong, which does not keep other tables.
+
+    said: what people should know.
+    """
 
     users: int
     files: list[StagedFile]
     read: dict[int, int]
     kept: dict[int, int]
     failed: dict[int, str]
+    said: tuple[str, ...] = ()
 
     @property
     def amounts(self) -> tuple[int, int, int, int]:
@@ -77,6 +81,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     read: dict[int, int] = {}
     kept: dict[int, int] = {}
     failed: dict[int, str] = {}
+    said: list[str] = []
     reader = ArrowConnection(environment.dsn, read_only=True, timeout_seconds=0, max_bytes=0)
     try:
         reader.join_snapshot(environment.snapshot)
@@ -85,13 +90,13 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
                 read[place] = read.get(place, 0) + newest.read
                 kept[place] = kept.get(place, 0) + newest.rows.num_rows
                 try:
-                    files += list(_write(environment, catalog, tables[place], place, newest))
+                    files += list(_write(environment, catalog, tables[place], place, newest, said.append))
                 except StorageError as error:
                     failed[place] = str(error)
     finally:
         reader.close()
     users = {(one.table, user) for one in task.slices for user in one.users or ()}
-    return TaskReport(len(users), files, read, kept, failed)
+    return TaskReport(len(users), files, read, kept, failed, tuple(said))
 
 
 def _read_all(
@@ -130,11 +135,16 @@ def _halves(reader: ArrowConnection, table: TableToFlush, one: Slice) -> list[Sl
 
 
 def _write(
-    environment: TaskEnvironment, catalog: Any, table: TableToFlush, place: int, newest: Newest
+    environment: TaskEnvironment,
+    catalog: Any,
+    table: TableToFlush,
+    place: int,
+    newest: Newest,
+    say: Callable[[str], None],
 ) -> Iterator[StagedFile]:
     metrics = RowMetrics(table.definition, newest.rows)
     repeated = newest.repeated
-    for file in write_rows(environment.destination, catalog, table.definition, newest.rows):
+    for file in write_rows(environment.destination, catalog, table.definition, newest.rows, say=say):
         measured = _file_metrics(file.rows, file.facts) | metrics.of(file.rows, repeated)
         yield StagedFile(place, file.user_id, file.path, file.facts, measured)
         repeated = 0  # counted once

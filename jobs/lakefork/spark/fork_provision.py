@@ -6,9 +6,10 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from lakefork.catalog.catalogs import Catalog, find_catalog
+from lakefork.catalog.catalogs import Catalog, check_data_path, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import check_forks, existing_catalogs, fork_catalogs, rows_per_fork
 from lakefork.durations import seconds_of
@@ -17,6 +18,7 @@ from lakefork.maintenance.provision import chunks_of, plan_provision
 from lakefork.params import ForkProvisionParams
 from lakefork.spark.job import JobContext
 from lakefork.spark.tasks import attempt, good
+from lakefork.storage import places
 
 TRIES = 5  # at names that others take at the same moment
 
@@ -47,6 +49,7 @@ def run_fork_provision(context: JobContext, params: ForkProvisionParams) -> dict
     if plan.missing:
         with contextlib.suppress(AlreadyExistsError):  # somebody makes it right now: whoever comes to it looks again
             check_forks(context.connection, params.parent, _data_paths(params, plan.missing))
+        _check_places(context, params, plan.missing)
         chunks = chunks_of(plan.missing, rows_per_fork(context.connection, parent.catalog_id))
         made = _make_all(context, params, parent, chunks)
     else:
@@ -78,6 +81,13 @@ def _times(made: Made) -> str:
 def _data_paths(params: ForkProvisionParams, names: Sequence[str]) -> dict[str, str | None]:
     template = params.data_path_template
     return {name: template and template.replace("{name}", name) for name in names}
+
+
+def _check_places(context: JobContext, params: ForkProvisionParams, names: Sequence[str]) -> None:
+    """Of paths that were given; others lie beside the parent's."""
+    check = partial(check_data_path, context.connection)
+    for path in filter(None, _data_paths(params, names).values()):
+        places.check_data_path(path, str(context.settings.home), check)
 
 
 def _run(

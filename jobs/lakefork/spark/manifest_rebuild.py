@@ -9,6 +9,7 @@ from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.flushes import Table, find_definitions, table_lease, work_lease
+from lakefork.catalog.roots import never_given_out
 from lakefork.cold.layout import batch_directory
 from lakefork.errors import JobFailedError, NotFoundError, StorageError
 from lakefork.maintenance.manifests import (
@@ -22,11 +23,14 @@ from lakefork.maintenance.manifests import (
 )
 from lakefork.params import ManifestRebuildParams
 from lakefork.queries import load
+from lakefork.spark.batch_files import WHY_TAKEN
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifest_check import CheckReport, check_directories
 from lakefork.spark.manifests import write_pending
 from lakefork.spark.tasks import good
 from lakefork.tables import TableDefinition
+
+_UNKNOWN = "no catalog knows it; file_cleanup with orphans removes such files"
 
 
 @dataclass
@@ -216,10 +220,11 @@ def _extra_files(context: JobContext, reports: Sequence[CheckReport]) -> list[Ma
         return []
     known = context.connection.execute(load("lakefork.catalog")["known_files"], {"paths": list(unknown)})
     needed = {row["path"] for row in known}
+    extra = {path: table for path, table in unknown.items() if path not in needed}
+    foreign = never_given_out(context.connection, list(extra))
     return [
-        ManifestFinding("extra file", table, path, "no catalog knows it; file_cleanup removes such files")
-        for path, table in unknown.items()
-        if path not in needed
+        ManifestFinding("extra file", table, path, WHY_TAKEN if path in foreign else _UNKNOWN)
+        for path, table in extra.items()
     ]
 
 

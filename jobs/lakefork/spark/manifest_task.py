@@ -7,18 +7,23 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from lakefork.catalog.roots import installation_id, known_files
 from lakefork.cold.manifest import Manifest, RecordedDirectory, build_manifest
+from lakefork.errors import StorageError
 from lakefork.queries import load
 from lakefork.spark.garbage import without_garbage_collection
 from lakefork.storage import StorageOptions, replace_file, write_each
+from lakefork.storage.markers import RootOwner, claim_once
 
 
 @dataclass(frozen=True)
 class PendingManifests:
     """Some directories of one table; users are '' for a shared one."""
 
+    job_id: str  # of whoever writes them
     catalog_id: int
     table_id: int
+    root: str
     users: tuple[str, ...]
     directories: tuple[str, ...]
     run_ids: tuple[str, ...]  # who published what they lack
@@ -27,10 +32,13 @@ class PendingManifests:
 
 @without_garbage_collection()
 def write_manifests(dsn: str, storage: StorageOptions, pending: PendingManifests) -> str | None:
-    """Replaces each file atomically; a crash leaves the rest pending. Returns what went wrong, if the storage did."""
+    """Replaces each file atomically; a crash leaves the rest pending. Returns what went wrong, if the storage did.
+
+    Nothing is replaced outside of roots that are ours.
+    """
     try:
         _write(dsn, storage, pending)
-    except OSError as error:
+    except (OSError, StorageError) as error:
         return f"a manifest below {pending.directories[0]} cannot be written: {str(error).splitlines()[0]}"
     return None
 
@@ -43,6 +51,7 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
             sql["manifest_batches"], {**owner, "users": list(pending.users), "per_user": pending.per_user}
         )
         manifests = dict(_build(pending, found))
+        _claim(connection, storage, pending)
         write_each(
             [(one.path, one.content.encode()) for one in manifests.values()],
             lambda path, content: replace_file(path, content, storage),
@@ -58,6 +67,11 @@ def _write(dsn: str, storage: StorageOptions, pending: PendingManifests) -> None
                 "etags": [one.etag for one in manifests.values()],
             },
         )  # fmt: skip
+
+
+def _claim(connection: Any, storage: StorageOptions, pending: PendingManifests) -> None:
+    owner = RootOwner(installation_id(connection), pending.catalog_id, pending.table_id)
+    claim_once(pending.job_id, pending.root, owner, storage, lambda: known_files(connection, pending.root))
 
 
 def _build(pending: PendingManifests, found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Manifest]]:

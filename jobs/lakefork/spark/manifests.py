@@ -12,6 +12,7 @@ from lakefork.queries import load
 from lakefork.spark.job import JobContext
 from lakefork.spark.manifest_task import PendingManifests, write_manifests
 from lakefork.storage import StorageOptions
+from lakefork.tables import TableDefinition
 
 CHUNK = 2_500
 MANIFESTS_FOR_SPARK = 1_000
@@ -24,9 +25,7 @@ def write_pending(context: JobContext, tables: Sequence[Table]) -> tuple[int, li
     context.check_leases()
     defined = find_definitions(context.connection, tables)
     _forget_dropped(context.connection, [table for table in tables if table not in defined])
-    pending = find_pending(
-        context.connection, list(defined), {table: one.definition.per_user for table, one in defined.items()}
-    )
+    pending = find_pending(context, [one.definition for one in defined.values()])
     count = sum(len(one.users) for one in pending)
     if not count:
         return 0, []
@@ -70,20 +69,24 @@ def _forget_dropped(connection: Connection, tables: Sequence[Table]) -> None:
         )
 
 
-def find_pending(
-    connection: Connection, tables: Sequence[Table], per_user: dict[Table, bool]
-) -> list[PendingManifests]:
+def find_pending(context: JobContext, definitions: Sequence[TableDefinition]) -> list[PendingManifests]:
     """In chunks that one task can write."""
-    rows = connection.execute(
+    by_table = {(one.catalog_id, one.table_id): one for one in definitions}
+    rows = context.connection.execute(
         load("lakefork.catalog")["pending_manifests"],
-        {"catalogs": [one for one, _ in tables], "tables": [one for _, one in tables]},
+        {"catalogs": [one for one, _ in by_table], "tables": [one for _, one in by_table]},
     ).fetchall()
     pending = []
     for table, group in groupby(rows, lambda row: (row["catalog_id"], row["table_id"])):
         for chunk in _chunks(list(group)):
             rows_of = zip(*((row["user_id"], row["directory"], row["run_id"]) for row in chunk), strict=True)
             users, directories, run_ids = rows_of
-            pending.append(PendingManifests(*table, users, directories, run_ids, per_user[table]))
+            pending.append(
+                PendingManifests(
+                    context.run.job_id, *table, by_table[table].path, users, directories, run_ids,
+                    by_table[table].per_user,
+                )
+            )  # fmt: skip
     return pending
 
 

@@ -1,18 +1,21 @@
-"""Finds files in storage that nobody needs: listed on Spark, page by page held against all catalogs."""
+"""Finds files in storage that nobody needs: listed on Spark, page by page held against all catalogs.
+
+Only directories with the marker of this installation are looked at (orphan_roots.py).
+"""
 
 import datetime
-import os
 import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import psycopg
 from psycopg.rows import dict_row
 
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.roots import installation_id, never_given_out
 from lakefork.cold.layout import USER_VARIABLE
 from lakefork.database_errors import database_error
 from lakefork.errors import LakeforkError, NotFoundError, StorageError
@@ -21,44 +24,33 @@ from lakefork.maintenance.orphans import (
     Orphan,
     Root,
     directories_to_ask,
+    find_linked_roots,
     paths_to_ask,
     plan_roots,
-    refuse_links,
     spared_at_once,
     spared_by_claim,
-    split_names,
 )
 from lakefork.queries import load
+from lakefork.spark.batch_files import WHY_TAKEN
 from lakefork.spark.job import JobContext
+from lakefork.spark.orphan_roots import Part, Surveyed, place_in, survey_root
 from lakefork.spark.tasks import good
 from lakefork.storage import StorageOptions
-from lakefork.storage.listing import Span, StoredFile, is_there, list_directories, list_tree
+from lakefork.storage.listing import StoredFile, list_tree
 from lakefork.storage.paths import is_below, place, spellings
 
 PAGE = 5_000  # files held against the catalogs by one query
 SAMPLES = 20
-DEEP = 2  # namespaces, tables: their directories are listed by tasks of their own
 TASKS_PER_CORE = 4
 PARTS_PER_TASK = 50
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one task lists, together with others: a directory of a root, or a part of one."""
+class NotOurs:
+    """Batches in directories of ours that were not written here: how many, and one of them."""
 
-    root: Root
-    path: str
-    span: Span
-    deep: bool
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """A root as it was found. real: where links lead; parts: what to list."""
-
-    place: str
-    real: str | None
-    parts: tuple[Part, ...]
+    batches: int
+    example: str
 
 
 def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.timedelta) -> Iterator[Orphan]:
@@ -67,9 +59,11 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
     What guards the others: a file is spared if any catalog refers to it, live, dropped or at a retained snapshot, if it
     is scheduled, staged or quarantined, if it is a manifest of a table or a schema file of a catalog, if it is in the
     trash, or if it is younger than older_than: 24 h are longer than any run takes from writing a file to publishing it.
-    Directories of other catalogs inside a root are left to those; links are not followed; in a LOCATION only files with
-    names that flush gives are looked at. Nothing is an orphan on doubt: a listing or a query that fails ends the run,
-    and so does a root without any of its newest files. Whoever deletes asks again (known_paths), under the fence.
+    Directories without the marker of this installation, and roots that are one by a link, are left alone; so are
+    batches with numbers that were never given out here. Directories of other catalogs inside a root are left to those;
+    links are not followed; in a LOCATION only files with names that flush gives are looked at. Nothing is an orphan on
+    doubt: a listing or a query that fails ends the run, and so does a root without any of its newest files. Whoever
+    deletes asks again (known_paths), under the fence.
     """
     cutoff = datetime.datetime.now(datetime.UTC) - older_than
     wanted = _wanted(context.connection, catalog)
@@ -80,18 +74,38 @@ def find_orphans(context: JobContext, catalog: str | None, older_than: datetime.
 
     spark = SparkContext.getOrCreate()
     at_once = TASKS_PER_CORE * spark.defaultParallelism
-    dsn, storage = context.dsn, context.storage
+    dsn, storage, installation = context.dsn, context.storage, installation_id(context.connection)
     found = (
-        spark.parallelize(roots, min(len(roots), at_once)).map(lambda one: _survey(one[0], one[1], storage)).collect()
+        spark.parallelize(roots, min(len(roots), at_once))
+        .map(lambda one: survey_root(dsn, installation, storage, one[0], listed=one[1]))
+        .collect()
     )
-    surveyed = [good(one) for one in found]
-    refuse_links({one.place: one.real for one in surveyed if one.real})
-    groups = _groups([part for one in surveyed for part in one.parts], at_once)
+    groups = _groups(_parts_to_list(context, [good(one) for one in found]), at_once)
     context.progress(f"{len(roots):,} root(s) are listed by {len(groups):,} task(s) on {spark.master}")
     for start in range(0, len(groups), at_once):  # what a round of tasks finds is in memory, and no more
         tasks = groups[start : start + at_once]
         found = spark.parallelize(tasks, len(tasks)).flatMap(lambda parts: _look(dsn, storage, parts, cutoff)).collect()
-        yield from [good(one) for one in found]
+        yield from _said_apart(context, [good(one) for one in found])
+
+
+def _parts_to_list(context: JobContext, surveyed: Sequence[Surveyed]) -> list[Part]:
+    linked = find_linked_roots({one.place: one.real for one in surveyed if one.real})
+    for problem in dict.fromkeys(linked.values()):
+        context.progress(f"{problem}; both are left alone")
+    unmarked = [path for one in surveyed for path in one.unmarked]
+    if unmarked:
+        context.progress(
+            f"{len(unmarked):,} directories have no marker of this installation and are left alone, as {unmarked[0]}"
+        )
+    return [part for one in surveyed if one.place not in linked for part in one.parts]
+
+
+def _said_apart(context: JobContext, found: Iterable[Orphan | NotOurs]) -> Iterator[Orphan]:
+    for one in found:
+        if isinstance(one, Orphan):
+            yield one
+        else:
+            context.progress(f"{one.batches:,} batch(es) are left alone, as {one.example}: {WHY_TAKEN}")
 
 
 def known_paths(connection: Connection, paths: Iterable[str]) -> set[str]:
@@ -128,47 +142,6 @@ def _wanted(connection: Connection, catalog: str | None) -> set[int] | None:
     raise NotFoundError(f"there is no catalog {catalog!r}; `lakefork status` lists them")
 
 
-def _survey(root: Root, listed: bool, storage: StorageOptions) -> Surveyed | LakeforkError:
-    """Runs in a Spark task: the right storage is there, and this is what to list."""
-    is_local = root.place.startswith("/")
-    if is_local:
-        root = replace(root, real=os.path.realpath(root.path))
-    if not listed:
-        return Surveyed(root.place, root.real, ())
-    try:
-        if root.samples and not any(is_there(sample, storage) for sample in root.samples):
-            return StorageError(
-                f"{root.place} has none of the {len(root.samples)} newest files that the catalog has there: "
-                "is the right storage mounted?"
-            )
-        if is_local and not os.path.isdir(root.path):  # noqa: PTH112
-            return Surveyed(root.place, root.real, ())  # nothing was ever written
-        levels = DEEP if root.location is None else 0
-        parts = _parts(replace(root, samples=()), root.path, storage, levels)
-        return Surveyed(root.place, root.real, tuple(parts))
-    except OSError as error:
-        return StorageError(f"{root.place} cannot be listed: {str(error).splitlines()[0]}")
-    except LakeforkError as error:
-        return error
-
-
-def _parts(root: Root, path: str, storage: StorageOptions, levels: int) -> Iterator[Part]:
-    """Files directly in the upper directories, and each directory below them, the wide ones in parts."""
-    names = list_directories(path, storage)
-    if levels == 0:
-        yield from (Part(root, path, Span(first, until), True) for first, until in split_names(names))
-        return
-    yield Part(root, path, Span(), False)
-    for name in names:
-        below = f"{path.rstrip('/')}/{name}"
-        if _place(root, below) not in root.inner:
-            yield from _parts(root, below, storage, levels - 1)
-
-
-def _place(root: Root, path: str) -> str:
-    return root.place + path[len(root.path) :]
-
-
 def _groups(parts: list[Part], at_least: int) -> list[list[Part]]:
     """Mixed, as nobody knows which are large; always in the same way."""
     random.Random(0).shuffle(parts)  # noqa: S311
@@ -178,13 +151,19 @@ def _groups(parts: list[Part], at_least: int) -> list[list[Part]]:
 
 def _look(
     dsn: str, storage: StorageOptions, parts: Sequence[Part], cutoff: datetime.datetime
-) -> Iterator[Orphan | LakeforkError]:
+) -> Iterator[Orphan | NotOurs | LakeforkError]:
     """Runs in a Spark task. Errors that retries cannot mend are results, so that they reach the reader as they are."""
+    not_ours: list[str] = []
     try:
         with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
             files = _candidates(parts, storage, cutoff)
             while page := list(islice(files, PAGE)):
-                yield from _orphans(connection, page)
+                orphans = _orphans(connection, page)
+                foreign = never_given_out(connection, [one.path for one in orphans])
+                not_ours += foreign
+                yield from (one for one in orphans if one.path not in foreign)
+        if not_ours:
+            yield NotOurs(len(not_ours), min(not_ours))
     except OSError as error:
         yield StorageError(f"storage cannot be listed: {str(error).splitlines()[0]}")
     except psycopg.Error as error:
@@ -197,18 +176,20 @@ def _candidates(
     parts: Sequence[Part], storage: StorageOptions, cutoff: datetime.datetime
 ) -> Iterator[tuple[Root, StoredFile]]:
     for part in parts:
-        inner = [one for one in part.root.inner if is_below(one, _place(part.root, part.path))]
-        for file in list_tree(part.path, storage, skip=inner, span=part.span, deep=part.deep):
+        inner = [one for one in part.root.inner if is_below(one, place_in(part.root, part.path))]
+        for file in list_tree(part.path, storage, skip=inner, span=part.span):
             if not spared_at_once(part.root, file.path, file.modified, cutoff):
                 yield part.root, file
 
 
-def _orphans(connection: Connection, page: Sequence[tuple[Root, StoredFile]]) -> Iterator[Orphan]:
+def _orphans(connection: Connection, page: Sequence[tuple[Root, StoredFile]]) -> list[Orphan]:
     by_real = {file.path: _real(root, file.path) for root, file in page}
     claims = _claims(connection, [*by_real, *(real for path, real in by_real.items() if real != path)])
-    for root, file in page:
-        if not any(spared_by_claim(path, claims) for path in {file.path, by_real[file.path]}):
-            yield Orphan(root.path + file.path[len(root.place) :], file.size_bytes, file.modified, root.path)
+    return [
+        Orphan(root.path + file.path[len(root.place) :], file.size_bytes, file.modified, root.path)
+        for root, file in page
+        if not any(spared_by_claim(path, claims) for path in {file.path, by_real[file.path]})
+    ]
 
 
 def _real(root: Root, path: str) -> str:

@@ -7,7 +7,7 @@ from lakefork.cold.layout import below_table
 from lakefork.queries import load
 from lakefork.spark.flush_task import StagedFile
 from lakefork.spark.job import JobContext
-from lakefork.spark.staging import in_parts, under_leases
+from lakefork.spark.staging import in_parts, own_and_foreign, under_leases
 from lakefork.storage import move_file
 from lakefork.storage.listing import list_tree
 from lakefork.storage.paths import path_part
@@ -36,21 +36,28 @@ def move_to_quarantine(context: JobContext, definition: TableDefinition, files: 
 
 
 def _remove_older(context: JobContext, table: Table) -> None:
-    """Nobody has published these files: only an audit that failed knows them, until they are gone."""
+    """Nobody has published these files: only an audit that failed knows them, until they are gone.
+
+    Only those with the mark of the job that was audited go.
+    """
     sql = load("lakefork.catalog")
     asked = {"catalog_id": table[0], "table_id": table[1], "job_id": context.run.job_id}
     for row in context.connection.execute(sql["older_quarantines"], asked).fetchall():
         paths = _files_in(row["quarantine"], context)
+        job_of = {path: str(row["job_id"]) for path in paths}
+        own, foreign = own_and_foreign(job_of, context.storage)
         failed = 0
-        for some in in_parts(paths):
+        for some in in_parts(own):
             with under_leases(context, [table]):
                 failed += sum(not one.ok for one in remove_many(some, context.storage))
         if failed:
             context.progress(f"{failed} of {len(paths)} file(s) in {row['quarantine']} cannot be removed")
             continue
+        if foreign:
+            context.progress(f"{len(foreign)} file(s) in {row['quarantine']} are somebody else's, and stay")
         remove_empty_directories(row["quarantine"])
         context.connection.execute(sql["forget_quarantine"], {**asked, "quarantine": row["quarantine"]})
-        context.progress(f"{len(paths)} file(s) that an earlier audit refused were removed from {row['quarantine']}")
+        context.progress(f"{len(own)} file(s) that an earlier audit refused were removed from {row['quarantine']}")
 
 
 def _files_in(directory: str, context: JobContext) -> list[str]:

@@ -1,16 +1,25 @@
-"""Files that were staged and will not be published."""
+"""Files that were staged and will not be published.
 
-from collections.abc import Collection, Iterator, Sequence
+Only those go whose footer has the mark of the job that staged them: the name that it reserved may be taken by others.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TypeVar
 
 from lakefork.catalog.flushes import StagedPath, Table, forget_staged, require_leases, staged_files, work_lease
+from lakefork.catalog.roots import note_foreign
+from lakefork.cold.batch import mark_of, read_mark
+from lakefork.spark.batch_files import WHY_TAKEN
 from lakefork.spark.job import JobContext
+from lakefork.storage import StorageOptions
 from lakefork.storage.removal import remove_many
 
 Item = TypeVar("Item")
 FILES_AT_ONCE = 100  # the leases cannot be renewed meanwhile
+READ_AT_ONCE = 16
 
 
 def discard_leftovers(context: JobContext, tables: Sequence[Table]) -> None:
@@ -34,14 +43,34 @@ def remove_staged(context: JobContext, files: Sequence[StagedPath]) -> int:
     Only under the tables' leases: a file that another run has staged meanwhile is not ours to remove.
     """
     problems: list[str] = []
+    left: list[str] = []
     for some in in_parts(sorted(files, key=lambda file: file.table)):
         with under_leases(context, {file.table for file in some}):
-            outcomes = remove_many([file.path for file in some], context.storage)
+            own, foreign = own_and_foreign({file.path: file.job_id for file in some}, context.storage)
+            outcomes = remove_many(own, context.storage)
             forget_staged(context.connection, [one.path for one in outcomes if one.ok])
+            note_foreign(context.connection, context.run.job_id, foreign)
             problems += [f"{one.path}: {one.outcome}" for one in outcomes if not one.ok]
+            left += foreign
     if problems:
         context.progress(f"{len(problems)} staged file(s) cannot be removed, the next run tries again: {problems[0]}")
-    return len(files) - len(problems)
+    if left:
+        context.progress(f"{len(left)} file(s) are left where they are, as {left[0]}: {WHY_TAKEN}")
+    return len(files) - len(problems) - len(left)
+
+
+def own_and_foreign(job_of: Mapping[str, str], storage: StorageOptions) -> tuple[list[str], list[str]]:
+    """Paths of batches with the mark of their job (or of none, where there is no file), and those of others."""
+
+    def is_own(path: str) -> bool:
+        try:
+            return read_mark(path, storage) == mark_of(job_of[path])
+        except OSError:  # whoever removes it says what is wrong with it
+            return True
+
+    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        own = dict(zip(job_of, pool.map(is_own, job_of), strict=True))
+    return [path for path, mine in own.items() if mine], [path for path, mine in own.items() if not mine]
 
 
 def in_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -41,6 +41,7 @@ class Resources:
     def __init__(self, settings: Settings, dsn: str) -> None:
         sql: SqlSettings = settings.sql
         self.settings = sql
+        self.home = str(settings.home)
         self.dsn = dsn
         self.storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
         timeout = sql.statement_timeout_seconds

@@ -5,10 +5,14 @@ import logging
 
 from lakefork.catalog.catalogs import Catalog
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.roots import installation_id
 from lakefork.cold import schema_files
 from lakefork.cold.schema_files import TableEntry
+from lakefork.errors import StorageError
 from lakefork.queries import load
 from lakefork.sql.resources import Resources
+from lakefork.storage.listing import is_there
+from lakefork.storage.markers import RootOwner, claim_root
 from lakefork.tables import TableDefinition, fold
 
 _SQL = load(__package__)
@@ -23,7 +27,7 @@ class SchemaWriter:
         """The change is committed: what cannot be written now is written by the next one, or by `lakefork schemas`."""
         try:
             self.write(connection, catalog, namespace, [table], newest_only=True)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             _log.warning(
                 "schema files of %s.%s could not be written: %s; `lakefork schemas` writes them again",
                 namespace,
@@ -42,6 +46,7 @@ class SchemaWriter:
     ) -> None:
         """Writes the namespace's manifest and schema files of some tables as the catalog has them; one at a time."""
         resources = self._resources
+        self._claim_configs(connection, catalog, namespace)
         with connection.transaction():
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended('schemas' || %s, %s))",
@@ -69,6 +74,16 @@ class SchemaWriter:
                 for row in rows
             ]
             schema_files.write_manifest(catalog.data_path, resources.storage, namespace, entries)
+
+    def _claim_configs(self, connection: Connection, catalog: Catalog, namespace: str) -> None:
+        """A directory without a marker that has a manifest of this namespace is from before there were markers."""
+        owner = RootOwner(installation_id(connection), catalog.catalog_id, 0)
+        manifest = f"{catalog.data_path}/{schema_files.manifest_path(namespace)}"
+        storage = self._resources.storage
+        claim_root(
+            schema_files.configs_root(catalog.data_path), owner, storage,
+            lambda: [manifest] if is_there(manifest, storage) else [],
+        )  # fmt: skip
 
     def _first_missing(self, catalog: Catalog, namespace: str, table: str, newest: int) -> int:
         """The newest version, or the first before it whose file somebody did not come to write."""

@@ -13,13 +13,14 @@ from lakefork.catalog.connection import Connection
 from lakefork.errors import ConflictError, InvalidInputError, PermissionDeniedError
 from lakefork.sql.expressions import bind, constant
 from lakefork.sql.grammar import parse_rule
+from lakefork.sql.locations import check_allowed
 from lakefork.sql.options import check_location, static_part
 from lakefork.sql.resources import Resources
 from lakefork.sql.session import Role, Session, check_user_id
 from lakefork.sql.statements import Delete, Insert, TableKind, Update
 from lakefork.sql.workers.messages import Request
 from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION
-from lakefork.storage import StorageOptions, require_access
+from lakefork.storage import require_access
 from lakefork.storage.paths import credentials_of, with_credentials
 
 Row = dict[str, Any]
@@ -33,7 +34,7 @@ class SystemTable:
     key: str
     columns: Mapping[str, str]
     others: Mapping[str, str]
-    check: Callable[[Row, StorageOptions], None]
+    check: Callable[[Row, Connection, Resources], None]
     delete: str
     refuse_delete: str | None = None
     role: str | None = None  # the column with a role, which nobody gives or changes above the own one
@@ -47,14 +48,14 @@ class SystemTable:
             )
 
 
-def _check_user(row: Row, _: StorageOptions) -> None:
+def _check_user(row: Row, _connection: Connection, _resources: Resources) -> None:
     check_user_id(row["user_id"] or "")
     row["role"] = Role.named(row["role"]).name.lower()
     for rule in row["permissions"]:
         parse_rule(rule)
 
 
-def _check_location(row: Row, options: StorageOptions) -> None:
+def _check_location(row: Row, connection: Connection, resources: Resources) -> None:
     if not row["location_name"]:
         raise InvalidInputError("system.storage_locations: location_name cannot be empty")
     if row["location_type"] not in ("filesystem", "s3") or not row["path"]:
@@ -70,7 +71,8 @@ def _check_location(row: Row, options: StorageOptions) -> None:
                 "for a path s3://bucket/… without one"
             )
         path = with_credentials(path, reference)
-    require_access(static_part(path), options)
+    check_allowed(connection, path, resources.home)
+    require_access(static_part(path), resources.storage)
 
 
 _TABLES = {
@@ -112,11 +114,11 @@ class SystemWriter:
                     f"and a row gives {len(row.expressions)} values"
                 )
         rows = self._evaluate(source, {name: table.columns[name] for name in names})
-        for row in rows:
-            _complete(table, row)
-            table.check(row, self._resources.storage)
-            table.require_rank(session, row)
         with self._resources.catalog.connection() as connection, connection.transaction():
+            for row in rows:
+                _complete(table, row)
+                table.check(row, connection, self._resources)
+                table.require_rank(session, row)
             catalog_id = _catalog_id(connection, session)
             try:
                 for row in rows:
@@ -142,7 +144,7 @@ class SystemWriter:
             )
             for row in rows:
                 _complete(table, row)
-                table.check(row, self._resources.storage)
+                table.check(row, connection, self._resources)
                 table.require_rank(session, row)
                 _update(connection, table, catalog_id, row)
         return len(rows)

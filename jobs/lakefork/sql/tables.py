@@ -11,21 +11,21 @@ from sqlglot import exp
 from lakefork.catalog.catalogs import Catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.roots import installation_id, known_files
 from lakefork.database_errors import domain_errors
-from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
+from lakefork.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 from lakefork.queries import load
 from lakefork.sql.alter import altered_columns, ids_of, new_column
 from lakefork.sql.expressions import constant
+from lakefork.sql.locations import check_new_location
 from lakefork.sql.lookup import namespace_of
 from lakefork.sql.objects import change_tags, check_name, namespace_id
 from lakefork.sql.options import (
     check_column_options,
     check_location,
     flush_tags,
-    locations_overlap,
     option_tags,
     renamed_in_options,
-    static_part,
 )
 from lakefork.sql.resources import Resources
 from lakefork.sql.schemas import SchemaWriter
@@ -46,8 +46,8 @@ from lakefork.sql.statements import (
 from lakefork.sql.table_changes import change_columns, table_changes
 from lakefork.sql.workers.messages import Request
 from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION
-from lakefork.storage import require_access
-from lakefork.storage.paths import credentials_of, path_part, with_credentials, without_credentials
+from lakefork.storage.markers import RootOwner, claim_root
+from lakefork.storage.paths import credentials_of, path_part, with_credentials
 from lakefork.tables import DEFAULT_DELETED_RETENTION, FIRST_COLUMN_ID, Column, TableDefinition, fold
 
 LOCK_SECONDS = 10
@@ -84,6 +84,17 @@ class Tables:
             changes = table_changes(schema_id, statement.name.table, kind, columns, tags)
             commit(connection, catalog.catalog_id, newest_snapshot(connection), changes, author=session.actor)
             self._schemas.write_after_change(connection, catalog, namespace, statement.name.table)
+            if kind is not TableKind.STREAM:
+                self._claim_root(connection, self._definition(session, statement))
+
+    def _claim_root(self, connection: Connection, definition: TableDefinition) -> None:
+        """The table is there: a directory that cannot be marked now is marked by its first flush, or refused there."""
+        root = definition.path
+        owner = RootOwner(installation_id(connection), definition.catalog_id, definition.table_id)
+        try:
+            claim_root(root, owner, self._resources.storage, lambda: known_files(connection, root))
+        except StorageError as error:
+            _log.warning("%s: its files cannot be written yet: %s", definition, error)
 
     def alter(self, session: Session, statement: AlterTable) -> None:
         session.require(Role.ADMIN, "ALTER TABLE")
@@ -136,7 +147,9 @@ class Tables:
             self._commit_definition(connection, session, catalog, definition, base, changes)
             self._schemas.write_after_change(connection, catalog, definition.namespace, definition.name)
 
-    def _definition(self, session: Session, statement: AlterTable | DropTable | FlushTable) -> TableDefinition:
+    def _definition(
+        self, session: Session, statement: AlterTable | CreateTable | DropTable | FlushTable
+    ) -> TableDefinition:
         with self._resources.readers.transaction() as reading:
             return self._resources.lookup.find(reading, session, statement.name).definition
 
@@ -210,8 +223,7 @@ class Tables:
         if location is None:
             return tags
         location = check_location(kind, location)
-        _refuse_foreign_location(connection, catalog, location)
-        require_access(static_part(location), self._resources.storage)
+        check_new_location(connection, catalog, location, self._resources.home, self._resources.storage)
         return {**tags, "location": location}
 
 
@@ -296,15 +308,3 @@ def _referenced_path(connection: Connection, catalog: Catalog, reference: str) -
         raise NotFoundError(f"there is no storage location {reference!r}; system.storage_locations lists them")
     path = str(row["path"])
     return with_credentials(path, row["credentials_ref"]) if row["credentials_ref"] else path
-
-
-def _refuse_foreign_location(connection: Connection, catalog: Catalog, location: str) -> None:
-    for row in connection.execute("SELECT * FROM lakefork.table_locations()"):
-        if locations_overlap(without_credentials(location), without_credentials(row["location"])):
-            mine = row["catalog_id"] == catalog.catalog_id
-            whose = f"table {row['namespace']}.{row['table_name']}" if mine else "a table of another catalog"
-            raise ConflictError(f"LOCATION {location!r} belongs to {whose}")
-    other = connection.execute("SELECT * FROM lakefork.overlapping_catalogs(%s)", (static_part(location),)).fetchone()
-    if other:
-        whose = "the catalog: leave LOCATION out" if other["catalog_id"] == catalog.catalog_id else "another catalog"
-        raise InvalidInputError(f"LOCATION {location!r} overlaps the data path of {whose}")

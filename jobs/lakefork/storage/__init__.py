@@ -80,9 +80,9 @@ def write_each(files: Sequence[tuple[str, Any]], write: Callable[[str, Any], Non
 def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
     """Readers see the old content or the new, never a part: renamed into place where there is rename, else one put."""
     if path.startswith("s3://"):
-        _put(path, content, options)
+        put_object(path, content, options)
     else:
-        _write_local(path, content, may_exist=True)
+        write_local(path, content, os.rename)
 
 
 def read_file(path: str, options: StorageOptions) -> bytes | None:
@@ -122,29 +122,21 @@ def list_files(directory: str, options: StorageOptions) -> dict[str, int]:
     return {info.base_name: info.size for info in found if info.is_file}
 
 
-def create_file(path: str, content: pa.Buffer, options: StorageOptions) -> None:
-    """The file is there with all of its content, or not at all; a local one is never replaced."""
-    if path.startswith("s3://"):
-        _put(path, content, options)
-    else:
-        _write_local(path, content, may_exist=False)
-
-
-def _put(path: str, content: bytes | pa.Buffer, options: StorageOptions) -> None:
+def put_object(path: str, content: bytes | pa.Buffer, options: StorageOptions) -> None:
     filesystem, inner = open_path(path, options)
     with filesystem.open_output_stream(inner) as stream:
         stream.write(content)
 
 
-def _write_local(path: str, content: bytes | pa.Buffer, *, may_exist: bool) -> None:
-    """Plain calls: a flush may write ten thousand files."""
+def write_local(path: str, content: bytes | pa.Buffer, publish: Callable[[str, str], None]) -> None:
+    """Writes a temporary file, which publish brings to its path. Plain calls: a flush may write ten thousand files."""
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid4().hex}"
     try:
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileNotFoundError:
-            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+            _make_directory(directory)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             left = memoryview(content)
@@ -152,13 +144,18 @@ def _write_local(path: str, content: bytes | pa.Buffer, *, may_exist: bool) -> N
                 left = left[os.write(handle, left) :]
         finally:
             os.close(handle)
-        if not may_exist and os.path.lexists(path):
-            raise FileExistsError(f"{path} exists already")
-        os.rename(temporary, path)  # noqa: PTH104
+        publish(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise
+
+
+def _make_directory(directory: str) -> None:
+    try:
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    except FileExistsError as error:  # a link that leads nowhere; for callers, that error is about the file
+        raise NotADirectoryError(f"{directory} is no directory") from error
 
 
 def make_durable(path: str) -> None:

@@ -37,20 +37,20 @@ EVERYTHING = Span()
 
 
 def list_tree(
-    root: str, options: StorageOptions, *, skip: Collection[str] = (), span: Span = EVERYTHING, deep: bool = True
+    root: str, options: StorageOptions, *, skip: Collection[str] = (), span: Span = EVERYTHING
 ) -> Iterator[StoredFile]:
     """All files below a directory; links are neither listed nor followed, and so it never leaves the root.
 
-    skip: places of directories to leave out. deep: also what lies in directories below. Names that the catalog could
-    not have written down (not UTF-8; on S3 keys with empty or dotted parts) are left out: no path leads to them alone.
+    skip: places of directories to leave out. Names that the catalog could not have written down (not UTF-8; on S3 keys
+    with empty or dotted parts) are left out: no path leads to them alone.
     A local root that does not exist is a FileNotFoundError; S3 has no directories, so there it is empty.
     """
     if not root.startswith("s3"):
-        yield from _local_tree(normal_path(root), frozenset(skip), span, deep=deep)
+        yield from _local_tree(normal_path(root), frozenset(skip), span)
     elif requests := requests_for(normal_path(root), options):
-        yield from _s3_tree(requests, normal_path(root), options, frozenset(skip), span, deep=deep)
+        yield from _s3_tree(requests, normal_path(root), options, frozenset(skip), span)
     else:
-        yield from _arrow_tree(normal_path(root), options, frozenset(skip), span, deep=deep)
+        yield from _arrow_tree(normal_path(root), options, frozenset(skip), span)
 
 
 def list_directories(root: str, options: StorageOptions) -> Iterator[str]:
@@ -75,7 +75,7 @@ def is_there(path: str, options: StorageOptions) -> bool:
     return bool(filesystem.get_file_info(inner).is_file)
 
 
-def _local_tree(root: str, skip: frozenset[str], span: Span, *, deep: bool) -> Iterator[StoredFile]:
+def _local_tree(root: str, skip: frozenset[str], span: Span) -> Iterator[StoredFile]:
     os.stat(root)  # noqa: PTH116 - it must be there
     directories = [root]
     while directories:
@@ -85,7 +85,7 @@ def _local_tree(root: str, skip: frozenset[str], span: Span, *, deep: bool) -> I
             is_directory = entry.is_dir(follow_symlinks=False)
             if directory == root and not span.holds(f"{name}/" if is_directory else name):
                 continue
-            if is_directory and deep and path not in skip:
+            if is_directory and path not in skip:
                 directories.append(path)
             elif entry.is_file(follow_symlinks=False) and (found := _stored(path, entry)):
                 yield found
@@ -119,12 +119,12 @@ def _stored(path: str, entry: "os.DirEntry[str]") -> StoredFile | None:
 
 
 def _s3_tree(
-    requests: S3Requests, root: str, options: StorageOptions, skip: frozenset[str], span: Span, *, deep: bool
+    requests: S3Requests, root: str, options: StorageOptions, skip: frozenset[str], span: Span
 ) -> Iterator[StoredFile]:
     bucket, key = bucket_and_key(root, options)
     prefix, above = _prefix(key), place(root)
     after = prefix + span.first if span.first else ""
-    for found in requests.list_objects(bucket, prefix, after=after, delimiter="" if deep else "/"):
+    for found in requests.list_objects(bucket, prefix, after=after):
         if not isinstance(found, S3Object):
             continue
         name = found.key.removeprefix(prefix)
@@ -135,9 +135,7 @@ def _s3_tree(
             yield StoredFile(path, found.size_bytes, found.modified)
 
 
-def _arrow_tree(
-    root: str, options: StorageOptions, skip: frozenset[str], span: Span, *, deep: bool
-) -> Iterator[StoredFile]:
+def _arrow_tree(root: str, options: StorageOptions, skip: frozenset[str], span: Span) -> Iterator[StoredFile]:
     """One directory in memory at a time."""
     filesystem, inner = open_path(root, options)
     directories = [inner]
@@ -149,7 +147,7 @@ def _arrow_tree(
             if directory == inner and not span.holds(f"{info.base_name}/" if is_directory else info.base_name):
                 continue
             path = f"{above}/{info.path.removeprefix(f'{inner}/')}"
-            if is_directory and deep and path not in skip:
+            if is_directory and path not in skip:
                 directories.append(info.path)
             elif info.is_file:
                 yield StoredFile(path, info.size, info.mtime)

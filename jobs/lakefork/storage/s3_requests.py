@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import httpx
+import pyarrow as pa
 
 from lakefork.storage import StorageOptions, named_credentials, open_path
 from lakefork.storage.paths import credentials_of
@@ -21,6 +22,11 @@ from lakefork.storage.paths import credentials_of
 KEYS_PER_DELETE = KEYS_PER_LIST = 1000  # more S3 does not take or give
 WAITS = (0.2, 0.5, 1, 2, 4)  # S3 asks to slow down, or is not there for a moment
 TRASH_TAG = "lakefork-trash"
+PART = 1 << 20
+
+
+class NotSupportedError(OSError):
+    """A storage that speaks S3 does not know this request."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Signer:
     token: str
     region: str
 
-    def headers(self, method: str, url: httpx.URL, body: bytes) -> dict[str, str]:
+    def headers(self, method: str, url: httpx.URL, body: bytes | pa.Buffer) -> dict[str, str]:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
         digest = hashlib.sha256(body).hexdigest()
         signed = {"host": url.netloc.decode(), "x-amz-content-sha256": digest, "x-amz-date": now}
@@ -87,6 +93,10 @@ class S3Requests:
         answer = self._answer("POST", bucket, query={"delete": ""}, body=body)
         return {_text(one, "Key"): _text(one, "Message") or _text(one, "Code") for one in answer.findall("{*}Error")}
 
+    def create_object(self, bucket: str, key: str, content: bytes | pa.Buffer) -> None:
+        """Raises FileExistsError if there is such an object; of two who create it at once, one gets that."""
+        self._send("PUT", bucket, key, {}, content, {"if-none-match": "*"})
+
     def tag(self, bucket: str, key: str, value: str) -> None:
         tags = f"<TagSet><Tag><Key>{TRASH_TAG}</Key><Value>{value}</Value></Tag></TagSet>"
         self._send("PUT", bucket, key, {"tagging": ""}, f"<Tagging>{tags}</Tagging>".encode())
@@ -99,24 +109,39 @@ class S3Requests:
     ) -> "ElementTree.Element[str]":
         return ElementTree.fromstring(self._send(method, bucket, "", query, body).content)  # noqa: S314 - the lake's own storage
 
-    def _send(self, method: str, bucket: str, key: str, query: Mapping[str, str], body: bytes = b"") -> httpx.Response:
+    def _send(
+        self, method: str, bucket: str, key: str, query: Mapping[str, str], body: bytes | pa.Buffer = b"",
+        more_headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:  # fmt: skip
         asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
-        url = httpx.URL(f"{self._endpoint}/{quote(bucket)}/{quote(key, safe='/')}?{asked}")
-        digest = {"content-md5": base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
+        url = httpx.URL(f"{self._endpoint}/{quote(bucket)}/{quote(key, safe='/')}{'?' * bool(asked)}{asked}")
+        given = dict(more_headers or {}) | (_body_headers(body) if len(body) else {})
         for wait in (*WAITS, None):
             try:
-                headers = self._signer.headers(method, url, body) | (digest if body else {})
-                response = self._client.request(method, url, content=body, headers=headers)
+                headers = self._signer.headers(method, url, body) | given
+                response = self._client.request(method, url, content=_parts(body), headers=headers)
             except httpx.TransportError as error:
                 if wait is None:
                     raise OSError(f"S3 does not answer: {error}") from error
             else:
                 if response.status_code < 300:
                     return response
-                if wait is None or response.status_code not in (429, 500, 502, 503, 504):
+                if wait is None or response.status_code not in (409, 429, 500, 502, 503, 504):
                     raise _error(response, bucket, key)
             time.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _body_headers(body: bytes | pa.Buffer) -> dict[str, str]:
+    digest = hashlib.md5(body, usedforsecurity=False).digest()
+    return {"content-md5": base64.b64encode(digest).decode(), "content-length": str(len(body))}
+
+
+def _parts(body: bytes | pa.Buffer) -> bytes | Iterator[bytes]:
+    """A large body is not copied as a whole."""
+    if isinstance(body, bytes):
+        return body
+    return (body.slice(start, min(PART, body.size - start)).to_pybytes() for start in range(0, body.size, PART))
 
 
 def _error(response: httpx.Response, bucket: str, key: str) -> OSError:
@@ -125,7 +150,7 @@ def _error(response: httpx.Response, bucket: str, key: str) -> OSError:
         reason = f"{_text(said, 'Code')}: {_text(said, 'Message')}"
     except ElementTree.ParseError:
         reason = f"status {response.status_code}"
-    kind = FileNotFoundError if response.status_code == 404 else OSError
+    kind = {404: FileNotFoundError, 412: FileExistsError, 501: NotSupportedError}.get(response.status_code, OSError)
     return kind(f"s3://{bucket}/{key}: {reason}".splitlines()[0])
 
 
