@@ -20,7 +20,7 @@ from lakefork.catalog.catalogs import create_catalog, drop_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import reserve_batches
 from lakefork.catalog.roots import installation_id
-from lakefork.errors import DatabaseError, LakeforkError, NotFoundError, StorageError
+from lakefork.errors import LakeforkError, NotFoundError, StorageError
 from lakefork.settings import Settings, StorageSettings
 from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.sql.engine import Engine
