@@ -203,7 +203,9 @@ class Writer:
         live = existing.filter(pc.invert(existing[DELETED]))
         # As rows outside of the rules are refused: that hidden ones exist is not told.
         if live.num_rows:
-            check_row_filter(self._resources.own_workers, found.definition, access.row_filter, live)
+            check_row_filter(
+                self._resources.own_workers, found.definition, access.row_filter, live, SECONDS_IN_TRANSACTION
+            )
         validate_primary_key(found.definition, keys, live)
         return _newest(existing)
 
