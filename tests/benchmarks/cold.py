@@ -154,8 +154,8 @@ def _skipping(bench: Bench) -> list[Figure]:
     figures.append(Figure(AREA, "keys scattered over all batches, one key: bytes skipped", share, "%", at_least=90))
     column = scattered.key[0]
     candidates, _ = _files(bench, scattered)
-    with bench.engine._resources.duck.reader() as cursor:
-        seconds = _median(lambda: cursor.excluded_by_bloom_filter(candidates, Predicate(column, "=", (123456,))))
+    probe = Probe(candidates, column.column_id, [duckdb_literal(123456, column.type)])
+    seconds = _median(lambda: bench.engine._resources.workers.run(probe))
     figures.append(Figure(AREA, "a look into bloom filters, per file", 1000 * seconds / 100, "ms", at_most=1))
     return [*figures, _deciding()]
 

@@ -30,18 +30,27 @@ class Duck:
 
     def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int) -> None:
         self._limits = {**COMMON, "memory_limit": f"{memory_mb}MB", "threads": str(threads)}
-        self._memory_mb = memory_mb
-        self.reader = open_reader(storage, memory_mb=reading_mb(memory_mb), threads=threads)
+        self._storage, self._memory_mb, self._threads = storage, memory_mb, threads
         self._locked = self._lock(())
         self._with_files: OrderedDict[tuple[str, ...], duckdb.DuckDBPyConnection] = OrderedDict()
-        views = self._locked.execute("SELECT lower(view_name) FROM duckdb_views()").fetchall()
-        self._builtin_views = frozenset(name for (name,) in views)
         self._columns: dict[str, dict[int, str]] = {}  # of files that were looked at, by id: files never change
         self._tree = functools.lru_cache(KEPT_TEXTS)(self._parse)
 
+    @functools.cached_property
+    def _reader(self) -> duckdb.DuckDBPyConnection:
+        reader: duckdb.DuckDBPyConnection = open_reader(
+            self._storage, memory_mb=reading_mb(self._memory_mb), threads=self._threads
+        )
+        return reader
+
+    @functools.cached_property
+    def _builtin_views(self) -> frozenset[str]:
+        views = self._locked.execute("SELECT lower(view_name) FROM duckdb_views()").fetchall()
+        return frozenset(name for (name,) in views)
+
     def read(self, sql: str, relations: Mapping[str, pa.Table]) -> pa.Table:
         """Rows by SQL that Lakefork wrote."""
-        with _cursor(self.reader) as cursor:
+        with _cursor(self._reader) as cursor:
             register(cursor, relations)
             with domain_errors():
                 return plain(cursor.execute(sql).to_arrow_table())
@@ -68,7 +77,7 @@ class Duck:
     def _check(self, sql: str, relations: set[str]) -> None:
         with domain_errors():
             tree = self._tree(sql)
-        check_tree(json.loads(tree), relations, self._builtin_views)
+        check_tree(json.loads(tree), relations, lambda: self._builtin_views)
 
     def _parse(self, sql: str) -> str:
         with _cursor(self._locked) as cursor:
@@ -100,7 +109,7 @@ class Duck:
 
         A file knows its columns by the names of when it was written; another one may have had this name then.
         """
-        with _cursor(self.reader) as cursor, domain_errors():
+        with _cursor(self._reader) as cursor, domain_errors():
             names = self._names_by_path(cursor, paths, column_id)
             excluded: set[str] = set()
             for name in set(names.values()):

@@ -1,7 +1,7 @@
 """Which functions users' SQL may call: decided on the tree that DuckDB's own parser makes, by an allow-list."""
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -31,7 +31,7 @@ def parse_error(said: str) -> LakeforkError:
     return InvalidInputError(said)
 
 
-def check_tree(tree: Tree, relations: Collection[str], builtin_views: Collection[str]) -> None:
+def check_tree(tree: Tree, relations: Collection[str], builtin_views: Callable[[], Collection[str]]) -> None:
     """Refuses all but one query over the relations (and its own CTEs) with functions that are allowed."""
     if tree["error"]:
         raise parse_error(str(tree["error_message"]).split("\n", 1)[0])
@@ -39,7 +39,7 @@ def check_tree(tree: Tree, relations: Collection[str], builtin_views: Collection
         raise InvalidInputError("expected one query")
     nodes = list(_nodes(tree["statements"][0]))
     ctes = {entry["key"].lower() for node in nodes if "cte_map" in node for entry in node["cte_map"]["map"]}
-    if hidden := ctes & set(builtin_views):
+    if ctes and (hidden := ctes & set(builtin_views())):
         raise InvalidInputError(f"{min(hidden)} cannot be the name of a subquery in WITH; choose another")
     known = {*relations, *ctes}
     in_from = {id(node["function"]) for node in nodes if node.get("type") == "TABLE_FUNCTION"}

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakefork.sql.workers.shared_rows import Piece, map_rows, pieces_of
 
-REQUEST, ROWS, END, ERROR = b"Q", b"R", b"E", b"X"
+READY, REQUEST, ROWS, END, ERROR = b"I", b"Q", b"R", b"E", b"X"
 MOST_FILES = 200  # that one message can carry
 _HEADER = struct.Struct("<cQI")  # kind, length of the body, length of the JSON at its start
 

@@ -45,6 +45,7 @@ STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
 NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
 SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
 TOOK_TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
+SECONDS_TO_START = 60.0  # of a worker, which do not count as the statement's
 SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
 _BY_CODE = {
     error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError, StorageError)
@@ -103,16 +104,26 @@ class Zygote:
             try:
                 socket.send_fds(cls._alive()._control, message, fds)
             except OSError:  # it was ended by somebody else
-                cls._current = None
+                cls._forget()
                 socket.send_fds(cls._alive()._control, message, fds)
         return Worker(work, report)
 
     @classmethod
     def _alive(cls) -> "Zygote":
         current = cls._current
-        if current is None or current._owner != os.getpid() or current._process.poll() is not None:
-            current = cls._current = Zygote()
-        return current
+        if current is not None and (current._owner != os.getpid() or current._process.poll() is not None):
+            cls._forget()
+        if cls._current is None:
+            cls._current = Zygote()
+        return cls._current
+
+    @classmethod
+    def _forget(cls) -> None:
+        if cls._current is not None:
+            cls._current._control.close()
+            if cls._current._owner == os.getpid():
+                cls._current._process.wait()  # without its control socket it ends
+            cls._current = None
 
 
 class Worker:
@@ -122,10 +133,23 @@ class Worker:
         self.sock = sock
         self._report = report
         self._pidfd: int | None = None
+        self._is_ready = False
         self.pid: int | None = None
 
+    def wait_until_ready(self) -> float:
+        """Returns how many seconds that took: a new worker is still starting."""
+        started = time.monotonic()
+        if not self._is_ready:
+            self.sock.settimeout(SECONDS_TO_START)
+            try:
+                receive(self.sock)
+            except TimeoutError:
+                raise WorkerLostError("no query worker could be started; is the machine overloaded?") from None
+            self._is_ready = True
+        return time.monotonic() - started
+
     def is_alive(self) -> bool:
-        """While it is idle: it says nothing unless it is asked."""
+        """While it is idle: it says nothing unless it is asked, but that it is ready."""
         self.sock.setblocking(False)
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
@@ -235,6 +259,7 @@ class QueryWorkers:
         try:
             with cancellation.watch(worker):
                 error = None
+                deadline += worker.wait_until_ready()
                 worker.sock.settimeout(_left(deadline))
                 send_request(worker.sock, request)
                 while (frame := _next_frame(worker, deadline)).kind != END:

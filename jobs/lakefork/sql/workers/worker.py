@@ -14,6 +14,7 @@ from lakefork.sql.workers.limits import data_bytes, give_back_memory, limit_cpu,
 from lakefork.sql.workers.messages import (
     END,
     ERROR,
+    READY,
     ROWS,
     ClosedError,
     Probe,
@@ -38,6 +39,7 @@ def serve(sock: socket.socket, config: dict[str, Any]) -> None:
     requests = RequestReader(config["hot_cache_mb"] << 20)
     baseline = limit_memory(memory_mb + reading_mb(memory_mb))
     try:
+        send(sock, READY, {})
         while True:
             frame = receive(sock)
             limit_cpu(config["timeout_seconds"] * config["threads"])
