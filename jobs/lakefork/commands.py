@@ -148,11 +148,12 @@ def fork(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
     from lakefork.catalog.forks import existing_catalogs, fork_catalog
     from lakefork.settings import load_settings
-    from lakefork.storage import places
 
     path = arguments.data_path and _absolute(arguments.data_path)
     with connect(_database()) as connection:
         if path and not existing_catalogs(connection, [arguments.name]):
+            from lakefork.storage import places  # it takes longer than a fork
+
             places.check_data_path(path, str(load_settings().home), partial(check_data_path, connection))
         fork = fork_catalog(
             connection,
