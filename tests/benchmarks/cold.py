@@ -25,7 +25,7 @@ from lakefork.cold.layout import below_table
 from lakefork.column_types import column_type
 from lakefork.maintenance.pruning import Batch, plan_scan
 from lakefork.params import SnapshotDedupParams
-from lakefork.predicates import Predicate
+from lakefork.predicates import Predicate, duckdb_literal
 from lakefork.settings import Settings
 from lakefork.spark.batch_files import batch_layout
 from lakefork.spark.dedup import run_dedup
@@ -33,6 +33,7 @@ from lakefork.spark.job import JobContext, _Heartbeat
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import TableName
+from lakefork.sql.workers.messages import Probe
 from lakefork.storage import StorageOptions
 from lakefork.tables import Column, TableDefinition
 
