@@ -35,7 +35,7 @@ from lakefork.sql.system import SYSTEM_NAMESPACES
 from lakefork.sql.system_writes import SystemWriter
 from lakefork.sql.tables import Tables
 from lakefork.sql.versions import Found
-from lakefork.sql.workers.pool import Cancellation, current_cancellation
+from lakefork.sql.workers.pool import Cancellation, statement_limits
 from lakefork.sql.write import Writer
 from lakefork.tables import fold
 
@@ -85,18 +85,16 @@ class Engine:
     ) -> Outcome:
         """Like execute, but tells what was done before an error; cancellation: with which others can end it."""
         results: list[Result] = []
-        token = current_cancellation.set(cancellation)
+        seconds = self._resources.settings.statement_timeout_seconds
         try:
             statements = parsed(text)
             if parameters:
                 refuse_unused(statements, len(parameters))
             for statement in statements:
-                with self._domain_errors():
+                with self._domain_errors(), statement_limits(seconds, cancellation):
                     results.append(self._execute(session, statement, parameters))
         except LakeforkError as error:
             return Outcome(results, error)
-        finally:
-            current_cancellation.reset(token)
         return Outcome(results)
 
     @contextmanager

@@ -1,7 +1,6 @@
 """SELECT: finds the tables of a query, reads what it needs of them, and lets DuckDB do the rest on exactly that."""
 
 import secrets
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +23,7 @@ from lakefork.sql.session import Role, Session
 from lakefork.sql.system import SYSTEM_NAMESPACES, read_system_table
 from lakefork.sql.versions import Found, Wanted, find_latest
 from lakefork.sql.workers.messages import Read, Request
-from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, TOOK_TOO_LONG, QueryWorkers, TooLongError
+from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, QueryWorkers, check_time
 from lakefork.tables import DELETED, SEQ, UPDATED, USER_ID, Column, fold
 
 EPOCH_MILLISECONDS = int(EPOCH.timestamp() * 1000)
@@ -129,7 +128,6 @@ class Reader:
     ) -> None:
         self._connection, self._workers, self._lookup, self._session = connection, workers, lookup, session
         self._manifests, self._hot_cache = manifests, hot_cache
-        self._deadline = time.monotonic() + workers.timeout_seconds
 
     def prepare(self, query: exp.Expr, given: Collection[str] = (), *, with_views: bool = False) -> Prepared:
         """The query with every table replaced by a relation, and how a worker gets the rows of each.
@@ -164,8 +162,7 @@ class Reader:
         return sources.prepared(prepared.sql)
 
     def _add_table(self, sources: "_Sources", name: str, use: Use, mentioned: Mentioned, *, with_views: bool) -> None:
-        if time.monotonic() > self._deadline:
-            raise TooLongError(TOOK_TOO_LONG)
+        check_time()
         wanted = self._wanted(use, mentioned)
         self._touch_manifest(wanted)
         found = find_latest(self._connection, self._workers, wanted, self._hot_cache)

@@ -38,7 +38,7 @@ from lakefork.sql.session import Role, Session
 from lakefork.sql.statements import Delete, Insert, TableName, Update
 from lakefork.sql.versions import Wanted, read_by_key
 from lakefork.sql.workers.messages import Request
-from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, TooLongError
+from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, TooLongError, check_time
 from lakefork.tables import DELETED, SEQ, Column, TableDefinition
 
 LOCKED_KEYS = 200  # beyond, a statement locks all rows of the user: Postgres has room for some thousands of locks
@@ -247,8 +247,8 @@ class Writer:
     def _change_computed_before(self, target: "_Target") -> int:
         """What takes longer than locks may be held is computed without, and applied if the rows are still the same."""
         resources, definition = self._resources, target.found.definition
-        deadline = time.monotonic() + resources.settings.statement_timeout_seconds
-        while True:
+        for _ in range(ATTEMPTS):
+            check_time()
             with resources.readers.transaction() as connection:
                 before = read_by_key(connection, resources.workers, target.found, target.access.user_id, target.keys)
             rows = self._computed(target, before)
@@ -261,8 +261,8 @@ class Writer:
             try:
                 return self._change_under_lock(target, unless_changed)
             except _ChangedMeanwhileError:
-                if time.monotonic() > deadline:
-                    raise ConflictError(f"{definition}: the rows were changed concurrently; retry") from None
+                continue
+        raise ConflictError(f"{definition}: the rows were changed concurrently; retry")
 
     def _computed(self, target: "_Target", current: pa.Table, *, in_time: bool = False) -> pa.Table:
         """The rows as they are to be, checked."""

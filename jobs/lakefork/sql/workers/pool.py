@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import json
+import math
 import os
 import select
 import signal
@@ -225,7 +226,25 @@ class Cancellation:
             raise CancelledError("the statement was cancelled")
 
 
-current_cancellation: contextvars.ContextVar[Cancellation | None] = contextvars.ContextVar("cancellation", default=None)
+_cancellation: contextvars.ContextVar[Cancellation | None] = contextvars.ContextVar("cancellation", default=None)
+_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("deadline", default=math.inf)
+
+
+@contextlib.contextmanager
+def statement_limits(seconds: float, cancellation: Cancellation | None) -> Iterator[None]:
+    """All that is done inside for one statement ends after so much time, or when it is cancelled."""
+    cancelled, timed = _cancellation.set(cancellation), _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _cancellation.reset(cancelled)
+        _deadline.reset(timed)
+
+
+def check_time() -> None:
+    """Raises once the statement has no time left."""
+    if time.monotonic() > _deadline.get():
+        raise TooLongError(TOOK_TOO_LONG)
 
 
 class QueryWorkers:
@@ -234,7 +253,6 @@ class QueryWorkers:
     def __init__(self, config: WorkerConfig, most: int, ready: int = 0) -> None:
         """ready: how many start at once, so that they are there when they are needed."""
         self._config, self._most = config, most
-        self.timeout_seconds = config.timeout_seconds
         self._changed = threading.Condition()
         self._idle: list[Worker] = [Zygote.fork(config) for _ in range(ready)]
         self._busy: set[Worker] = set()
@@ -246,20 +264,23 @@ class QueryWorkers:
 
     def stream(self, request: Request | Probe, *, seconds: float | None = None) -> Iterator[pa.Table]:
         """Rows as they come; whoever stops reading, or is interrupted, ends the worker."""
-        deadline = time.monotonic() + min(seconds or self.timeout_seconds, self.timeout_seconds)
+        check_time()
+        deadline = min(time.monotonic() + (seconds or self._config.timeout_seconds), _deadline.get())
         try:
             yield from self._stream(request, deadline)
         except WorkerLostError:  # it did nothing that another one could not do again
             yield from self._stream(request, deadline)
 
     def _stream(self, request: Request | Probe, deadline: float) -> Iterator[pa.Table]:
-        cancellation = current_cancellation.get() or Cancellation()
+        cancellation = _cancellation.get() or Cancellation()
         worker = self._acquire(deadline)
         is_reusable = is_begun = False
         try:
             with cancellation.watch(worker):
                 error = None
-                deadline += worker.wait_until_ready()
+                waited = worker.wait_until_ready()
+                deadline += waited
+                _deadline.set(_deadline.get() + waited)
                 worker.sock.settimeout(_left(deadline))
                 send_request(worker.sock, request)
                 while (frame := _next_frame(worker, deadline)).kind != END:
@@ -311,17 +332,17 @@ class QueryWorkers:
         raise LakeforkError("the engine was closed")
 
     def _release(self, worker: Worker, *, is_reusable: bool) -> None:
+        """One that cannot be used again is replaced at once."""
+        if not is_reusable:
+            worker.kill()
         with self._changed:
             self._busy.discard(worker)
-            if not is_reusable:
-                worker.kill()
+            if self._is_closed or not is_reusable:
                 worker.close()
-                if not self._is_closed:
-                    self._idle.insert(0, Zygote.fork(self._config))
-            elif self._is_closed:
-                worker.close()
-            else:
+            elif is_reusable:
                 self._idle.append(worker)
+            if not self._is_closed and not is_reusable:
+                self._idle.insert(0, Zygote.fork(self._config))
             self._changed.notify()
 
     def _error(self, code: str, message: str) -> LakeforkError:
