@@ -46,7 +46,7 @@ class Resources:
         self.storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
         timeout = sql.statement_timeout_seconds
         config = WorkerConfig(self.storage, sql.memory_mb, sql.threads, sql.hot_cache_mb, timeout)
-        self.workers = QueryWorkers(config, sql.workers, ready=1)  # which starts while we connect
+        self.workers = QueryWorkers(config, sql.workers)  # the first one starts while we connect
         self.own_workers = QueryWorkers(config, sql.workers)  # for reads under locks, which wait for no user's query
         try:
             connect(dsn).close()  # says what is wrong with the database before anything else does

@@ -110,6 +110,10 @@ class Zygote:
         return Worker(work, report)
 
     @classmethod
+    def is_running(cls) -> bool:
+        return cls._current is not None and cls._current._owner == os.getpid()
+
+    @classmethod
     def _alive(cls) -> "Zygote":
         current = cls._current
         if current is not None and (current._owner != os.getpid() or current._process.poll() is not None):
@@ -250,11 +254,11 @@ def check_time() -> None:
 class QueryWorkers:
     """At most so many processes; each is started when it is needed first."""
 
-    def __init__(self, config: WorkerConfig, most: int, ready: int = 0) -> None:
-        """ready: how many start at once, so that they are there when they are needed."""
+    def __init__(self, config: WorkerConfig, most: int) -> None:
+        """The first one of a process starts at once, because what it is forked from takes a while."""
         self._config, self._most = config, most
         self._changed = threading.Condition()
-        self._idle: list[Worker] = [Zygote.fork(config) for _ in range(ready)]
+        self._idle: list[Worker] = [] if Zygote.is_running() else [Zygote.fork(config)]
         self._busy: set[Worker] = set()
         self._is_closed = False
 
