@@ -54,7 +54,7 @@ format: setup-dev  ## let ruff format the code
 	@$(VENV)/bin/ruff format --quiet .
 
 test: lint  ## linters and the whole test suite
-	@$(VENV)/bin/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+	@$(VENV)/bin/python -m pytest --numprocesses 3 --no-loadscope-reorder $(ARGS)
 
 pictures: setup-dev  ## make the screenshots of the README anew, by the tests of the page (needs Chromium)
 	@SCREENSHOT_DIR=$(CURDIR)/.pictures $(VENV)/bin/python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_stack_page.py

@@ -190,17 +190,17 @@ def _excluded(
     workers: QueryWorkers, definition: TableDefinition, batches: Sequence[Batch], predicate: Predicate
 ) -> frozenset[str]:
     column = predicate.column
-    if (
-        len(batches) < WORTH_PROBING
-        or predicate.op != "="
-        or len(predicate.values) > MOST_PROBES
-        or column.type.name not in PROBED_TYPES
-        or fold(column.name) not in definition.filtered_columns
-    ):
+    is_filtered = fold(column.name) in definition.filtered_columns
+    if len(batches) < WORTH_PROBING or not is_filtered or not can_be_probed(predicate):
         return frozenset()
     literals = [duckdb_literal(value, column.type) for value in predicate.values]
     probe = Probe([batch.path for batch in batches], column.column_id, literals)
     return frozenset(workers.run(probe)["path"].to_pylist())
+
+
+def can_be_probed(predicate: Predicate) -> bool:
+    """Whether DuckDB looks up values of the type in bloom filters as they were put in."""
+    return predicate.op == "=" and len(predicate.values) <= MOST_PROBES and predicate.column.type.name in PROBED_TYPES
 
 
 def _by_bloom_filter(predicate: Predicate, excluded: frozenset[str]) -> Counter[str]:

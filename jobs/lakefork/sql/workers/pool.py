@@ -363,7 +363,7 @@ class QueryWorkers:
             return TooLongError(TOOK_TOO_LONG)
         if ended.get("grown_kb", 0) >> 10 > self._config.memory_mb:
             return self._too_much_memory()
-        if ended.get("signal") == signal.SIGKILL and not is_begun:
+        if ended.get("signal", signal.SIGKILL) == signal.SIGKILL and not is_begun:
             return WorkerLostError("the process that ran the statement was killed from outside; try again")
         return EngineCrashedError("the statement crashed the query engine, which was restarted; change the statement")
 
