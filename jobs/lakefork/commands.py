@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import datetime
 import getpass
-import importlib.abc
 import json
 import os
 import subprocess
@@ -285,19 +284,11 @@ def _agreed(question: str, arguments: argparse.Namespace) -> bool:
     return can_ask and input(f"{question} [y/N] ").strip().lower() == "y"
 
 
-def _without_pandas() -> None:
-    """pyarrow and DuckDB import pandas if it is there, which takes longer than most statements; nothing needs it."""
-
-    class NoPandas(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, *_: Any) -> None:
-            if name == "pandas":
-                raise ImportError(name)
-
-    sys.meta_path.insert(0, NoPandas())
-
-
 def sql(arguments: argparse.Namespace) -> int:
-    _without_pandas()
+    from lakefork.sql.workers.launch import Zygote, leave_out_pandas
+
+    Zygote.start()  # first of all: it imports as much as the engine does, at the same time
+    leave_out_pandas()
     from lakefork.sql.console import run_sql
 
     text = sys.stdin.read() if arguments.text is None else arguments.text
@@ -309,7 +300,9 @@ def sql(arguments: argparse.Namespace) -> int:
 
 
 def load(arguments: argparse.Namespace) -> int:
-    _without_pandas()
+    from lakefork.sql.workers.launch import leave_out_pandas
+
+    leave_out_pandas()
     from lakefork.sql.console import load_file
 
     rows, seconds = load_file(

@@ -21,7 +21,8 @@ from lakefork.settings import Settings, SqlSettings
 from lakefork.sql import write
 from lakefork.sql.engine import Engine
 from lakefork.sql.workers.functions import reviewed_functions
-from lakefork.sql.workers.pool import Cancellation, EngineCrashedError, Zygote
+from lakefork.sql.workers.launch import Zygote
+from lakefork.sql.workers.pool import Cancellation, EngineCrashedError
 from sql_hostile import refuse
 from sql_lake import SqlLake
 

@@ -8,18 +8,14 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
-import lakefork
 from lakefork.errors import (
     CancelledError,
     InvalidInputError,
@@ -29,6 +25,7 @@ from lakefork.errors import (
     SetupError,
     StorageError,
 )
+from lakefork.sql.workers.launch import Zygote
 from lakefork.sql.workers.messages import (
     END,
     ERROR,
@@ -43,7 +40,6 @@ from lakefork.sql.workers.messages import (
 from lakefork.storage import StorageOptions
 
 STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
-NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
 SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
 TOOK_TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
 SECONDS_TO_START = 60.0  # of a worker, which do not count as the statement's
@@ -68,67 +64,6 @@ class WorkerConfig:
     def as_json(self) -> str:
         environment = {name: value for name, value in os.environ.items() if name.startswith(STORAGE_VARIABLES)}
         return json.dumps({**asdict(self), "environment": environment})
-
-
-class Zygote:
-    """Starts with the first engine of the process, ends with the process."""
-
-    _current: ClassVar["Zygote | None"] = None
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_WORKERS)}
-        library = str(Path(lakefork.__file__).parents[1])
-        environment["PYTHONPATH"] = os.pathsep.join([library, *filter(None, [environment.get("PYTHONPATH")])])
-        # Threads of libraries do not survive a fork; Arrow's own allocator reserves a gigabyte at once.
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "lakefork.sql.workers.zygote", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    @classmethod
-    def fork(cls, config: WorkerConfig) -> "Worker":
-        """A new worker; it may still be starting."""
-        work, their_work = socket.socketpair()
-        report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with their_work, their_report, cls._lock:
-            message, fds = [config.as_json().encode()], [their_work.fileno(), their_report.fileno()]
-            try:
-                socket.send_fds(cls._alive()._control, message, fds)
-            except OSError:  # it was ended by somebody else
-                cls._forget()
-                socket.send_fds(cls._alive()._control, message, fds)
-        return Worker(work, report)
-
-    @classmethod
-    def is_running(cls) -> bool:
-        return cls._current is not None and cls._current._owner == os.getpid()
-
-    @classmethod
-    def _alive(cls) -> "Zygote":
-        current = cls._current
-        if current is not None and (current._owner != os.getpid() or current._process.poll() is not None):
-            cls._forget()
-        if cls._current is None:
-            cls._current = Zygote()
-        return cls._current
-
-    @classmethod
-    def _forget(cls) -> None:
-        if cls._current is not None:
-            cls._current._control.close()
-            if cls._current._owner == os.getpid():
-                cls._current._process.wait()  # without its control socket it ends
-            cls._current = None
 
 
 class Worker:
@@ -258,7 +193,7 @@ class QueryWorkers:
         """The first one of a process starts at once, because what it is forked from takes a while."""
         self._config, self._most = config, most
         self._changed = threading.Condition()
-        self._idle: list[Worker] = [] if Zygote.is_running() else [Zygote.fork(config)]
+        self._idle: list[Worker] = [] if Zygote.has_forked() else [self._fork()]
         self._busy: set[Worker] = set()
         self._is_closed = False
 
@@ -314,6 +249,9 @@ class QueryWorkers:
             self._idle.clear()
             self._changed.notify_all()
 
+    def _fork(self) -> Worker:
+        return Worker(*Zygote.fork(self._config.as_json()))
+
     def _acquire(self, deadline: float) -> Worker:
         """The one that was used last, because it has most in its caches."""
         with self._changed:
@@ -324,7 +262,7 @@ class QueryWorkers:
                         worker.close()
                         continue
                 elif len(self._busy) < self._most:
-                    worker = Zygote.fork(self._config)
+                    worker = self._fork()
                 else:
                     if not self._changed.wait(max(0, deadline - time.monotonic())):
                         raise TooLongError(
@@ -346,7 +284,7 @@ class QueryWorkers:
             elif is_reusable:
                 self._idle.append(worker)
             if not self._is_closed and not is_reusable:
-                self._idle.insert(0, Zygote.fork(self._config))
+                self._idle.insert(0, self._fork())
             self._changed.notify()
 
     def _error(self, code: str, message: str) -> LakeforkError:

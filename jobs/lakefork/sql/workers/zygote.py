@@ -12,9 +12,14 @@ import signal
 import socket
 import sys
 
+from lakefork.sql.workers.launch import leave_out_pandas
+
+leave_out_pandas()
 # Imported before the first fork, so that a new worker takes milliseconds.
-from lakefork.sql.workers import worker
-from lakefork.sql.workers.limits import end_with_parent
+import pyarrow.dataset  # noqa: E402, F401 - DuckDB wants it for the first relation
+
+from lakefork.sql.workers import worker  # noqa: E402
+from lakefork.sql.workers.limits import end_with_parent  # noqa: E402
 
 MOST_TEXT = 1 << 16
 
