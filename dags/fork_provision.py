@@ -1,25 +1,24 @@
 """
-### fork_provision: a catalog of their own for many agents, tests or customers
+### fork_provision: create forks for agents, tests or customers
 
-A fork begins with everything that its parent has and shares every file; from then on nothing that one does is seen by
-the other. This run makes one, a list, or as many as you like, some in each transaction.
+A fork begins with everything that its parent has and shares every file; later changes in one are not visible in the
+other. A run creates one fork, a list of forks, or as many as `count`, several in each transaction.
 
-**When:** by hand, or from another DAG; it has no schedule.
+**When:** manually, or from another DAG; it has no schedule.
 
-**Params:** `parent`, and either `names` or `name_prefix` with `count`. `data_path_template` says where their files go,
-for example `/lake/agents/{name}`. With `expires_after` the forks are dropped by themselves after that time. `as_of`
+**Params:** `parent`, and either `names` or `name_prefix` with `count`. `data_path_template` is where their own files
+go, for example `/lake/agents/{name}`. With `expires_after` the forks are dropped automatically after that time. `as_of`
 forks an older snapshot.
 
-**When it fails:** forks that were made stay. Clear the task, and it makes those that are missing. *There is a fork
-already*: somebody else made it; set `if_not_exists` to leave such forks as they are. Not wanted any more:
-`lakefork drop-catalog --prefix …`.
+**When it fails:** forks that were created stay. Clear the task to create the missing ones. *Already exists*: another
+run created it; set `if_not_exists` to keep such forks. To drop the forks: `lakefork drop-catalog --prefix …`.
 """
 
 from airflow.sdk import dag
 
+from lakefork.model.params import ForkProvisionParams
 from lakefork.orchestration.defaults import dag_defaults
 from lakefork.orchestration.spark_job import LakeforkJobOperator
-from lakefork.params import ForkProvisionParams
 
 
 @dag(**dag_defaults(ForkProvisionParams, __doc__, schedule=None, max_active_runs=16))

@@ -17,7 +17,7 @@ CREATE TABLE ducklake_snapshot (
     next_file_id    BIGINT
 );
 
--- catalog_id says who made the commit.
+-- catalog_id: the catalog that made the commit.
 CREATE TABLE ducklake_snapshot_changes (
     snapshot_id       BIGINT PRIMARY KEY,
     catalog_id        BIGINT NOT NULL,
@@ -206,7 +206,7 @@ CREATE TABLE ducklake_file_partition_value (
     PRIMARY KEY (catalog_id, data_file_id, partition_key_index)
 );
 
--- Kept by the commit function from the files that it adds and ends.
+-- Maintained by the commit function from the files that it adds and ends.
 CREATE TABLE ducklake_table_stats (
     catalog_id      BIGINT NOT NULL,
     table_id        BIGINT NOT NULL,
@@ -295,11 +295,11 @@ CREATE TABLE ducklake_files_scheduled_for_deletion (
     PRIMARY KEY (catalog_id, data_file_id)
 );
 
--- What each entity table is; commit, visible_*, fsck and fork are built from these rows.
+-- Describes the entity tables; commit, visible_*, fsck and fork are generated from these rows.
 CREATE TABLE lakefork.entity (
     entity         VARCHAR PRIMARY KEY,
     rank           INTEGER NOT NULL,    -- parents before children
-    key_columns    VARCHAR[] NOT NULL,  -- what names one object, besides catalog_id
+    key_columns    VARCHAR[] NOT NULL,  -- identifies an object, in addition to catalog_id
     id_column      VARCHAR,             -- a new object takes its id from a counter …
     id_counter     VARCHAR,             -- … 'catalog' (next_catalog_id) or 'file' (next_file_id)
     catalog_refs   VARCHAR[] NOT NULL,  -- columns that hold ids of the catalog counter
@@ -310,7 +310,7 @@ CREATE TABLE lakefork.entity (
     defines_table  VARCHAR              -- the column with the table whose definition this is part of
 );
 
--- A commit with a known key is not done again. Outlives the snapshots.
+-- A commit with a known key is not repeated. Kept longer than the snapshots.
 CREATE TABLE lakefork.commit_key (
     commit_key       VARCHAR PRIMARY KEY,
     catalog_id       BIGINT NOT NULL,
@@ -321,14 +321,14 @@ CREATE TABLE lakefork.commit_key (
     committed_at     TIMESTAMPTZ NOT NULL
 );
 
--- Snapshot rows that were removed on purpose, as ranges.
+-- Ranges of snapshots that have expired.
 CREATE TABLE lakefork.expired_snapshots (
     first_snapshot BIGINT PRIMARY KEY,
     last_snapshot  BIGINT NOT NULL,
     expired_at     TIMESTAMPTZ NOT NULL
 );
 
--- Who may work on something exclusively, until when. The token grows with each holder.
+-- Leases: the exclusive holder of a name, and until when. The token grows with each holder.
 CREATE TABLE lakefork.retained_from (
     catalog_id  BIGINT NOT NULL,
     table_id    BIGINT NOT NULL DEFAULT 0,
@@ -353,7 +353,7 @@ CREATE TABLE lakefork.lease (
     expires_at  TIMESTAMPTZ NOT NULL
 );
 
--- Who makes ids with which node. Times are in milliseconds since 2025; a node's ranges of them never overlap.
+-- Nodes for SeqIds and their holders. Times are in milliseconds since 2025; a node's ranges never overlap.
 CREATE TABLE lakefork.node (
     node       INTEGER PRIMARY KEY,
     node_id    VARCHAR NOT NULL,            -- the configured name
@@ -363,7 +363,7 @@ CREATE TABLE lakefork.node (
     expires_at TIMESTAMPTZ NOT NULL
 );
 
--- Who may use a catalog. A deleted user stays, so that the id is not given to somebody else unnoticed.
+-- The users of a catalog. A deleted user stays, so that the id is not reused unnoticed.
 CREATE TABLE lakefork.app_user (
     catalog_id  BIGINT NOT NULL,
     user_id     VARCHAR NOT NULL,
@@ -375,7 +375,7 @@ CREATE TABLE lakefork.app_user (
     PRIMARY KEY (catalog_id, user_id)
 );
 
--- Places that CREATE TABLE can name. A table keeps the path that it was created with.
+-- Storage locations that CREATE TABLE can name. A table keeps the path that it was created with.
 CREATE TABLE lakefork.storage_location (
     catalog_id      BIGINT NOT NULL,
     location_name   VARCHAR NOT NULL,
@@ -386,7 +386,7 @@ CREATE TABLE lakefork.storage_location (
     PRIMARY KEY (catalog_id, location_name)
 );
 
--- Who did something in the name of somebody else.
+-- Uses of AS USER.
 CREATE TABLE lakefork.audit (
     audit_id      BIGINT PRIMARY KEY,
     catalog_id    BIGINT NOT NULL,
@@ -399,16 +399,17 @@ CREATE TABLE lakefork.audit (
     affected_rows BIGINT NOT NULL
 );
 
--- Versions written and not yet published, as appended changes: writers never meet on a row. user_id is '' for shared tables.
+-- Counts of versions that are written but not published, appended so that writers never update one row. user_id is ''
+-- for shared tables.
 CREATE TABLE lakefork.hot_delta (
     catalog_id BIGINT NOT NULL,
     table_id   BIGINT NOT NULL,
     user_id    VARCHAR NOT NULL,
-    versions   BIGINT NOT NULL,       -- less than 0: so many were published …
-    counted_at TIMESTAMPTZ NOT NULL   -- … by a flush that read then
+    versions   BIGINT NOT NULL,       -- negative: this many were published …
+    counted_at TIMESTAMPTZ NOT NULL   -- … by a flush that read at this time
 );
 
--- The same, folded from time to time (lakefork.fold_counts).
+-- The sums of hot_delta, folded from time to time (lakefork.fold_counts).
 CREATE TABLE lakefork.hot_count (
     catalog_id   BIGINT NOT NULL,
     table_id     BIGINT NOT NULL,
@@ -416,11 +417,11 @@ CREATE TABLE lakefork.hot_count (
     versions     BIGINT NOT NULL,
     oldest_at    TIMESTAMPTZ NOT NULL,   -- none of them is older
     published_at TIMESTAMPTZ,            -- when the last flush read
-    notified     BOOLEAN NOT NULL,       -- that the row limit is reached was said
+    notified     BOOLEAN NOT NULL,       -- listeners were notified that the row limit is reached
     PRIMARY KEY (catalog_id, table_id, user_id)
 );
 
--- Tables that somebody wants flushed now (FLUSH TABLE).
+-- Requests to flush a table (FLUSH TABLE).
 CREATE TABLE lakefork.flush_request (
     catalog_id   BIGINT NOT NULL,
     table_id     BIGINT NOT NULL,
@@ -438,24 +439,24 @@ CREATE TABLE lakefork.watermark (
     seen          VARCHAR NOT NULL,      -- a pg_snapshot
     cluster_id    BIGINT NOT NULL,       -- whose transactions it names
     published_at  TIMESTAMPTZ NOT NULL,
-    trimmed       BOOLEAN NOT NULL,      -- the hot table holds none of it any more
+    trimmed       BOOLEAN NOT NULL,      -- the hot table no longer holds any of these rows
     PRIMARY KEY (catalog_id, table_id, hot_snapshot, user_id)
 );
 
--- The next number of a batch in a directory. Outlives tables and catalogs: a number is never used twice.
+-- The next batch number of a directory. Kept after tables and catalogs are gone, so that a number is never reused.
 CREATE TABLE lakefork.batch_number (
     directory   VARCHAR PRIMARY KEY,
     next_number BIGINT NOT NULL
 );
 
--- Batches in directories of ours that this installation did not write.
+-- Batches in our directories that this installation did not write.
 CREATE TABLE lakefork.foreign_file (
     path     VARCHAR PRIMARY KEY,
     job_id   VARCHAR NOT NULL,
     found_at TIMESTAMPTZ NOT NULL
 );
 
--- Directories and S3 prefixes below which tables may be put by LOCATION.
+-- Directories and S3 prefixes below which LOCATION may place tables.
 CREATE TABLE lakefork.allowed_root (
     path     VARCHAR PRIMARY KEY,
     added_at TIMESTAMPTZ NOT NULL,
@@ -479,7 +480,17 @@ CREATE TABLE lakefork.kept_definition (
     PRIMARY KEY (catalog_id, table_id, begin_snapshot)
 );
 
--- Snapshots after which a table was clean (functions/clean.sql); of all others it is not known.
+-- Date and author of each definition of a namespace or table. Kept longer than the snapshots, and inherited by forks.
+CREATE TABLE lakefork.definition_date (
+    catalog_id     BIGINT NOT NULL,
+    object_id      BIGINT NOT NULL,        -- a namespace or a table
+    begin_snapshot BIGINT NOT NULL,
+    defined_at     TIMESTAMPTZ NOT NULL,
+    author         VARCHAR,
+    PRIMARY KEY (catalog_id, object_id, begin_snapshot)
+);
+
+-- Snapshots after which a table was clean (functions/clean.sql); for others this is unknown.
 CREATE TABLE lakefork.clean_snapshot (
     catalog_id  BIGINT NOT NULL,
     table_id    BIGINT NOT NULL,
@@ -487,13 +498,13 @@ CREATE TABLE lakefork.clean_snapshot (
     PRIMARY KEY (catalog_id, table_id, snapshot_id)
 );
 
--- Who may read catalogs by the views for stock DuckDB, and which.
+-- Roles that may read catalogs by the views for stock DuckDB.
 CREATE TABLE lakefork.client_role (
     role_name  VARCHAR PRIMARY KEY,
     catalog_id BIGINT                      -- NULL: any
 );
 
--- Files that are being written, or were and are not published (yet).
+-- Files that jobs have reserved or written but not published.
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,
     catalog_id BIGINT NOT NULL,
@@ -502,7 +513,7 @@ CREATE TABLE lakefork.staged_file (
     staged_at  TIMESTAMPTZ NOT NULL
 );
 
--- What each run of flush published of a table.
+-- What each run of flush published for a table.
 CREATE TABLE lakefork.flush_log (
     run_id       VARCHAR NOT NULL,
     catalog_id   BIGINT NOT NULL,
@@ -524,7 +535,7 @@ CREATE TABLE lakefork.manifest_pending (
     PRIMARY KEY (catalog_id, table_id, user_id)
 );
 
--- Manifests as they were written, in front of storage.
+-- A cache of manifests, in front of storage.
 CREATE TABLE lakefork.manifest_cache (
     catalog_id     BIGINT NOT NULL,
     table_id       BIGINT NOT NULL,
@@ -537,7 +548,7 @@ CREATE TABLE lakefork.manifest_cache (
     PRIMARY KEY (catalog_id, table_id, user_id)
 );
 
--- What the audit of a flush found: one row per table and run, good or bad.
+-- Results of audits: one row per table and run.
 CREATE TABLE lakefork.flush_audit (
     job_id     VARCHAR NOT NULL,
     run_id     VARCHAR NOT NULL,
@@ -551,7 +562,7 @@ CREATE TABLE lakefork.flush_audit (
     PRIMARY KEY (job_id, catalog_id, table_id)
 );
 
--- What each run of a job reports of itself.
+-- What each attempt of a job reports.
 CREATE TABLE lakefork.plan (
     plan_id    VARCHAR PRIMARY KEY,
     job        VARCHAR NOT NULL,
@@ -575,7 +586,7 @@ CREATE TABLE lakefork.gc_item (
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 
--- How much that is.
+-- Counts of what a plan takes.
 CREATE TABLE lakefork.gc_count (
     plan_id     VARCHAR NOT NULL,
     catalog_id  BIGINT NOT NULL,
@@ -588,7 +599,7 @@ CREATE TABLE lakefork.gc_count (
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 
--- Forks past their time that a plan of retention_gc drops.
+-- Expired forks that a plan of retention_gc drops.
 CREATE TABLE lakefork.gc_drop (
     plan_id    VARCHAR NOT NULL,
     catalog_id BIGINT NOT NULL,
@@ -627,6 +638,12 @@ CREATE TABLE lakefork.deletion (
     restored_at   TIMESTAMPTZ
 );
 
+CREATE TABLE lakefork.schema_upgrade (
+    name             VARCHAR PRIMARY KEY,
+    applied_at       TIMESTAMPTZ NOT NULL DEFAULT now(),
+    lakefork_version VARCHAR NOT NULL
+);
+
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,
@@ -639,10 +656,161 @@ CREATE TABLE lakefork.job_run (
     finished_at    TIMESTAMPTZ,
     result         JSON,
     error          VARCHAR,
-    retryable      BOOLEAN,                -- whether doing the same again can succeed
+    retryable      BOOLEAN,                -- whether a retry can succeed
     peak_memory_mb BIGINT,
     cpu_seconds    DOUBLE,
     node_id        VARCHAR NOT NULL
+);
+
+-- Copies of Postgres databases (postgres_copy). Sources and targets are names of connections: no host, no password.
+CREATE TABLE lakefork.copy (
+    copy_id         VARCHAR PRIMARY KEY,
+    source          VARCHAR NOT NULL,
+    target          VARCHAR,               -- a connection's name, or …
+    into_catalog    VARCHAR,               -- … a catalog of this installation
+    source_identity VARCHAR NOT NULL,      -- system identifier, database and role
+    target_identity VARCHAR,
+    setup           JSON NOT NULL,        -- filters, split and all else that a resumed copy must have in common
+    status          VARCHAR NOT NULL,      -- running, failed, completed or abandoned
+    phase           VARCHAR NOT NULL,      -- what the run does now
+    phases_done     VARCHAR[] NOT NULL,
+    run_id          VARCHAR NOT NULL,      -- of the last run
+    snapshot_name   VARCHAR,               -- as the holder exported it
+    snapshot_lsn    VARCHAR,               -- where the source's WAL was then
+    snapshot_at     TIMESTAMPTZ,
+    slot_name       VARCHAR,               -- the replication slot that begins at the snapshot
+    snapshots       INTEGER NOT NULL DEFAULT 0,   -- how many were taken: more than one after not_consistent
+    started_at      TIMESTAMPTZ NOT NULL,
+    finished_at     TIMESTAMPTZ,
+    snapshot_id     BIGINT,                -- of the commit, for a copy into a catalog
+    notes           VARCHAR[] NOT NULL,   -- what was left out, and why
+    differences     VARCHAR[],             -- what the comparison found; NULL: it was not made
+    error           VARCHAR
+);
+
+-- The tables that a copy is about, as they were at its snapshot.
+CREATE TABLE lakefork.copy_table (
+    copy_id    VARCHAR NOT NULL,
+    table_oid  BIGINT NOT NULL,            -- on the source
+    namespace  VARCHAR NOT NULL,
+    name       VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    definition JSON NOT NULL,
+    PRIMARY KEY (copy_id, table_oid)
+);
+
+-- What a copy has to do, piece by piece.
+CREATE TABLE lakefork.copy_step (
+    copy_id     VARCHAR NOT NULL,
+    step_id     BIGINT NOT NULL,
+    kind        VARCHAR NOT NULL,          -- part, large_objects, index, constraint, vacuum, foreign_key
+    pool        VARCHAR NOT NULL,          -- table, index or large_object: whose limit counts
+    table_oid   BIGINT NOT NULL,           -- 0: of no table
+    stage       INTEGER NOT NULL,          -- steps of a table are ready when those of lower stages are done
+    priority    BIGINT NOT NULL,           -- higher ones are taken first
+    name        VARCHAR NOT NULL,
+    size_bytes  BIGINT NOT NULL,
+    detail      JSON NOT NULL,
+    status      VARCHAR NOT NULL,          -- waiting, ready, running or done
+    worker      VARCHAR,
+    rows        BIGINT,
+    bytes       BIGINT,
+    digest      VARCHAR,                   -- of what was read
+    seconds     DOUBLE,
+    started_at  TIMESTAMPTZ,
+    finished_at TIMESTAMPTZ,
+    result      JSON,                     -- the files of a part that became batches
+    PRIMARY KEY (copy_id, step_id)
+);
+
+-- Every backup that was begun.
+CREATE TABLE lakefork.backup (
+    backup_id    VARCHAR PRIMARY KEY,
+    catalog_id   BIGINT NOT NULL,
+    catalog_name VARCHAR NOT NULL,
+    namespace    VARCHAR,                -- NULL: all of the catalog
+    place        VARCHAR NOT NULL,       -- the directory or S3 prefix that holds it, perhaps beside others
+    job_id       VARCHAR NOT NULL,
+    run_id       VARCHAR NOT NULL,
+    started_at   TIMESTAMPTZ NOT NULL,
+    status       VARCHAR NOT NULL,       -- running, complete, failed or removed
+    finished_at  TIMESTAMPTZ,
+    error        VARCHAR,
+    taken_at     TIMESTAMPTZ,            -- the moment that it holds
+    snapshot_id  BIGINT,                 -- the newest snapshot then
+    base_id      VARCHAR,                -- an earlier backup whose files it relies on
+    table_count  BIGINT,
+    file_count   BIGINT,
+    row_count    BIGINT,
+    size_bytes   BIGINT,                 -- of all that a restore needs
+    copied_files BIGINT,
+    copied_bytes BIGINT,                 -- of what this backup added to its place
+    removed_at   TIMESTAMPTZ,
+    verified_at  TIMESTAMPTZ,
+    verified_percent DOUBLE,   -- of the files whose content was read then
+    problem_count    BIGINT              -- that were found then
+);
+
+-- The SHA-256 of data files, once it was computed: an unchanged file is not read again.
+CREATE TABLE lakefork.file_digest (
+    data_file_id BIGINT PRIMARY KEY,
+    digest       VARCHAR NOT NULL,
+    size_bytes   BIGINT NOT NULL
+);
+
+-- Files that a restore has staged or will stage. They are published by its commit, or removed by the next restore.
+CREATE TABLE lakefork.restore_file (
+    job_id          VARCHAR NOT NULL,
+    file_number     BIGINT NOT NULL,
+    table_ref       BIGINT NOT NULL,     -- the placeholder of the table's id in the commit
+    source_file_id  BIGINT,              -- the file's id where the backup was made; NULL: it holds rows that were hot
+    path            VARCHAR,             -- below the table's path; NULL: the file is shared and stays where it is
+    full_path       VARCHAR,
+    user_id         VARCHAR,
+    record_count    BIGINT NOT NULL,
+    file_size_bytes BIGINT NOT NULL,
+    footer_size     BIGINT,
+    order_rank      BIGINT NOT NULL,     -- which place its commit has among all commits of the backup
+    statistics      VARCHAR NOT NULL,
+    digest          VARCHAR NOT NULL,
+    PRIMARY KEY (job_id, file_number)
+);
+
+-- Jobs that somebody asked for by a statement and that have not begun.
+CREATE TABLE lakefork.job_request (
+    request_id   VARCHAR PRIMARY KEY,
+    job          VARCHAR NOT NULL,
+    catalog_name VARCHAR NOT NULL,
+    params       JSON NOT NULL,
+    requested_at TIMESTAMPTZ NOT NULL,
+    requested_by VARCHAR
+);
+
+CREATE TABLE lakefork.schema_pending (
+    catalog_id BIGINT NOT NULL,
+    namespace  VARCHAR NOT NULL,
+    table_name VARCHAR NOT NULL,
+    noted_at   TIMESTAMPTZ NOT NULL,
+    problem    VARCHAR,
+    PRIMARY KEY (catalog_id, namespace, table_name)
+);
+
+CREATE TABLE lakefork.job_table (
+    job_id     VARCHAR NOT NULL,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    namespace  VARCHAR NOT NULL,
+    table_name VARCHAR NOT NULL,
+    counts     JSON NOT NULL,
+    PRIMARY KEY (job_id, catalog_id, table_id)
+);
+
+CREATE TABLE lakefork.job_user (
+    job_id     VARCHAR NOT NULL,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    PRIMARY KEY (job_id, catalog_id, table_id, user_id)
 );
 
 CREATE INDEX idx_data_file_catalog ON ducklake_data_file (catalog_id, table_id, begin_snapshot);
@@ -653,3 +821,35 @@ CREATE INDEX idx_schema_catalog ON ducklake_schema (catalog_id);
 CREATE INDEX idx_snapshot_global ON ducklake_snapshot (snapshot_id);
 
 INSERT INTO ducklake_metadata (key, value) VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork');
+
+-- Tokens that were issued here; the tokens themselves are nowhere, only their ids.
+CREATE TABLE lakefork.api_token (
+    token_id   UUID PRIMARY KEY,
+    catalog_id BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    role       VARCHAR NOT NULL,             -- the highest that the token gives
+    created_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    created_by VARCHAR,
+    expires_at TIMESTAMPTZ NOT NULL,
+    revoked_at TIMESTAMPTZ
+);
+
+-- When users were last seen by the API, to the minute.
+CREATE TABLE lakefork.user_login (
+    catalog_id BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    last_login TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (catalog_id, user_id)
+);
+
+-- What the statements of a request with an Idempotency-Key did, each written in the transaction of its change.
+CREATE TABLE lakefork.api_receipt (
+    catalog_id    BIGINT NOT NULL,
+    user_id       VARCHAR NOT NULL,
+    request_key   VARCHAR NOT NULL,
+    statement     INTEGER NOT NULL,          -- its position in the request, from 0
+    digest        VARCHAR NOT NULL,          -- of the request; another one with the same key is refused
+    affected_rows BIGINT,                    -- NULL for statements that count none
+    created_at    TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (catalog_id, user_id, request_key, statement)
+);

@@ -2,7 +2,8 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f schema/postgresql.sql      (or: lakefork init)
 --
--- Apply it to an empty database; there are no migrations. schema/duckdb.sql holds the same tables.
+-- Apply it to an empty database; `lakefork upgrade` brings one from before to this (upgrades/README.md).
+-- schema/duckdb.sql holds the same tables.
 -- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.  lakefork_locks.*: locks.
 -- system.*: what people read.  ducklake_client.*: what stock DuckDB reads.
 -- hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
@@ -38,7 +39,7 @@ CREATE TABLE public.ducklake_snapshot (
 );
 CREATE INDEX idx_snapshot_global ON public.ducklake_snapshot (snapshot_id DESC);
 
--- catalog_id says who made the commit.
+-- catalog_id: the catalog that made the commit.
 CREATE TABLE public.ducklake_snapshot_changes (
     snapshot_id       BIGINT PRIMARY KEY,
     catalog_id        BIGINT NOT NULL,
@@ -74,6 +75,7 @@ CREATE TABLE public.ducklake_schema (
     PRIMARY KEY (catalog_id, schema_id, begin_snapshot)
 );
 CREATE INDEX idx_schema_catalog ON public.ducklake_schema (catalog_id);
+CREATE INDEX idx_schema_absolute_path ON public.ducklake_schema (catalog_id) WHERE NOT path_is_relative;
 CREATE UNIQUE INDEX ducklake_schema_live ON public.ducklake_schema (catalog_id, schema_id) WHERE end_snapshot IS NULL;
 CREATE UNIQUE INDEX ducklake_schema_live_name
     ON public.ducklake_schema (catalog_id, lower(schema_name COLLATE "C")) WHERE end_snapshot IS NULL;
@@ -213,10 +215,12 @@ CREATE TABLE public.ducklake_data_file (
 );
 CREATE INDEX idx_data_file_catalog ON public.ducklake_data_file (catalog_id, table_id, begin_snapshot);
 CREATE INDEX idx_data_file_snapshot ON public.ducklake_data_file (catalog_id, begin_snapshot, end_snapshot);
--- What ended since a clean state of a table, and what expires with snapshots of a catalog.
-CREATE INDEX idx_data_file_ended ON public.ducklake_data_file (catalog_id, table_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
-CREATE INDEX idx_data_file_expiry ON public.ducklake_data_file (catalog_id, end_snapshot) WHERE end_snapshot IS NOT NULL;
--- Who else, in any catalog, refers to this file?
+-- For what ended since a clean state of a table, and what expires with snapshots of a catalog.
+CREATE INDEX idx_data_file_ended ON public.ducklake_data_file (catalog_id, table_id, end_snapshot)
+    WHERE end_snapshot IS NOT NULL;
+CREATE INDEX idx_data_file_expiry ON public.ducklake_data_file (catalog_id, end_snapshot)
+    WHERE end_snapshot IS NOT NULL;
+-- For finding all references to a file.
 CREATE INDEX idx_data_file_id ON public.ducklake_data_file (data_file_id, catalog_id);
 
 CREATE TABLE public.ducklake_delete_file (
@@ -264,7 +268,7 @@ CREATE TABLE public.ducklake_file_partition_value (
 );
 CREATE INDEX idx_file_partition_value ON public.ducklake_file_partition_value (catalog_id, table_id, partition_value);
 
--- Kept by the commit function from the files that it adds and ends.
+-- Maintained by the commit function from the files that it adds and ends.
 CREATE TABLE public.ducklake_table_stats (
     catalog_id      BIGINT NOT NULL,
     table_id        BIGINT NOT NULL,
@@ -316,7 +320,8 @@ CREATE TABLE public.ducklake_tag (
     PRIMARY KEY (catalog_id, object_id, key, begin_snapshot)
 );
 CREATE UNIQUE INDEX ducklake_tag_live ON public.ducklake_tag (catalog_id, object_id, key) WHERE end_snapshot IS NULL;
-CREATE INDEX ducklake_tag_location ON public.ducklake_tag (catalog_id, object_id) WHERE key = 'location' AND end_snapshot IS NULL;
+CREATE INDEX ducklake_tag_location ON public.ducklake_tag (catalog_id, object_id) WHERE key = 'location'
+    AND end_snapshot IS NULL;
 
 CREATE TABLE public.ducklake_column_tag (
     catalog_id     BIGINT NOT NULL,
@@ -359,13 +364,13 @@ CREATE TABLE public.ducklake_files_scheduled_for_deletion (
 );
 CREATE INDEX files_scheduled_start ON public.ducklake_files_scheduled_for_deletion (schedule_start);
 
--- What the functions need ------------------------------------------------------------------------
+-- Tables of the functions ------------------------------------------------------------------------
 
--- What each entity table is; commit, visible_*, fsck and fork are built from these rows.
+-- Describes the entity tables; commit, visible_*, fsck and fork are generated from these rows.
 CREATE TABLE lakefork.entity (
     entity         VARCHAR PRIMARY KEY,
     rank           INTEGER NOT NULL,    -- parents before children
-    key_columns    VARCHAR[] NOT NULL,  -- what names one object, besides catalog_id
+    key_columns    VARCHAR[] NOT NULL,  -- identifies an object, in addition to catalog_id
     id_column      VARCHAR,             -- a new object takes its id from a counter …
     id_counter     VARCHAR,             -- … 'catalog' (next_catalog_id) or 'file' (next_file_id)
     catalog_refs   VARCHAR[] NOT NULL,  -- columns that hold ids of the catalog counter
@@ -376,7 +381,7 @@ CREATE TABLE lakefork.entity (
     defines_table  VARCHAR              -- the column with the table whose definition this is part of
 );
 
--- A commit with a known key is not done again. Outlives the snapshots.
+-- A commit with a known key is not repeated. Kept longer than the snapshots.
 CREATE TABLE lakefork.commit_key (
     commit_key       VARCHAR PRIMARY KEY,
     catalog_id       BIGINT NOT NULL,
@@ -388,7 +393,7 @@ CREATE TABLE lakefork.commit_key (
 );
 CREATE INDEX commit_key_committed_at ON lakefork.commit_key USING brin (committed_at);
 
--- Snapshot rows that were removed on purpose, as ranges.
+-- Ranges of snapshots that have expired.
 CREATE TABLE lakefork.expired_snapshots (
     first_snapshot BIGINT PRIMARY KEY,
     last_snapshot  BIGINT NOT NULL,
@@ -396,7 +401,7 @@ CREATE TABLE lakefork.expired_snapshots (
     CHECK (first_snapshot <= last_snapshot)
 );
 
--- The first snapshot that a catalog still has, or a table with a retention of its own; older ones were given up.
+-- The floor of a catalog, or of a table with its own retention: the first snapshot that it still has.
 CREATE TABLE lakefork.retained_from (
     catalog_id  BIGINT NOT NULL,
     table_id    BIGINT NOT NULL DEFAULT 0,   -- 0: the catalog
@@ -404,7 +409,7 @@ CREATE TABLE lakefork.retained_from (
     PRIMARY KEY (catalog_id, table_id)
 );
 
--- Snapshots that a catalog keeps for ever, by name.
+-- Tagged snapshots, which never expire.
 CREATE TABLE lakefork.snapshot_tag (
     catalog_id  BIGINT NOT NULL,
     name        VARCHAR NOT NULL,
@@ -415,7 +420,7 @@ CREATE TABLE lakefork.snapshot_tag (
 );
 CREATE INDEX snapshot_tag_snapshot ON lakefork.snapshot_tag (catalog_id, snapshot_id);
 
--- Who may work on something exclusively, until when. The token grows with each holder.
+-- Leases: the exclusive holder of a name, and until when. The token grows with each holder.
 CREATE TABLE lakefork.lease (
     name        VARCHAR PRIMARY KEY,
     holder      VARCHAR NOT NULL,
@@ -425,7 +430,7 @@ CREATE TABLE lakefork.lease (
 );
 CREATE INDEX lease_holder ON lakefork.lease (holder);
 
--- Who makes ids with which node. Times are in milliseconds since 2025; a node's ranges of them never overlap.
+-- Nodes for SeqIds and their holders. Times are in milliseconds since 2025; a node's ranges never overlap.
 CREATE TABLE lakefork.node (
     node       INTEGER PRIMARY KEY CHECK (node BETWEEN 0 AND 1023),
     node_id    VARCHAR NOT NULL,            -- the configured name
@@ -436,7 +441,7 @@ CREATE TABLE lakefork.node (
     CHECK (first_ms <= until_ms)
 );
 
--- Who may use a catalog. A deleted user stays, so that the id is not given to somebody else unnoticed.
+-- The users of a catalog. A deleted user stays, so that the id is not reused unnoticed.
 CREATE TABLE lakefork.app_user (
     catalog_id  BIGINT NOT NULL,
     user_id     VARCHAR NOT NULL,
@@ -449,7 +454,7 @@ CREATE TABLE lakefork.app_user (
     CONSTRAINT app_user_role CHECK (role IN ('user', 'service', 'admin', 'system'))
 );
 
--- Places that CREATE TABLE can name. A table keeps the path that it was created with.
+-- Storage locations that CREATE TABLE can name. A table keeps the path that it was created with.
 CREATE TABLE lakefork.storage_location (
     catalog_id      BIGINT NOT NULL,
     location_name   VARCHAR NOT NULL,
@@ -461,7 +466,7 @@ CREATE TABLE lakefork.storage_location (
     CONSTRAINT storage_location_type CHECK (location_type IN ('filesystem', 's3'))
 );
 
--- Who did something in the name of somebody else.
+-- Uses of AS USER.
 CREATE TABLE lakefork.audit (
     audit_id      BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     catalog_id    BIGINT NOT NULL,
@@ -475,16 +480,17 @@ CREATE TABLE lakefork.audit (
 );
 CREATE INDEX audit_catalog ON lakefork.audit (catalog_id, occurred_at);
 
--- Versions written and not yet published, as appended changes: writers never meet on a row. user_id is '' for shared tables.
+-- Counts of versions that are written but not published, appended so that writers never update one row. user_id is ''
+-- for shared tables.
 CREATE TABLE lakefork.hot_delta (
     catalog_id BIGINT NOT NULL,
     table_id   BIGINT NOT NULL,
     user_id    VARCHAR NOT NULL,
-    versions   BIGINT NOT NULL,       -- less than 0: so many were published …
-    counted_at TIMESTAMPTZ NOT NULL   -- … by a flush that read then
+    versions   BIGINT NOT NULL,       -- negative: this many were published …
+    counted_at TIMESTAMPTZ NOT NULL   -- … by a flush that read at this time
 );
 
--- The same, folded from time to time (lakefork.fold_counts).
+-- The sums of hot_delta, folded from time to time (lakefork.fold_counts).
 CREATE TABLE lakefork.hot_count (
     catalog_id   BIGINT NOT NULL,
     table_id     BIGINT NOT NULL,
@@ -492,14 +498,14 @@ CREATE TABLE lakefork.hot_count (
     versions     BIGINT NOT NULL,
     oldest_at    TIMESTAMPTZ NOT NULL,   -- none of them is older
     published_at TIMESTAMPTZ,            -- when the last flush read
-    notified     BOOLEAN NOT NULL,       -- that the row limit is reached was said
+    notified     BOOLEAN NOT NULL,       -- listeners were notified that the row limit is reached
     PRIMARY KEY (catalog_id, table_id, user_id)
 );
 CREATE INDEX hot_count_versions ON lakefork.hot_count (catalog_id, table_id, versions);
 CREATE INDEX hot_count_oldest ON lakefork.hot_count (catalog_id, table_id, oldest_at);
 CREATE INDEX hot_count_empty ON lakefork.hot_count (versions) WHERE versions <= 0;
 
--- Tables that somebody wants flushed now (FLUSH TABLE).
+-- Requests to flush a table (FLUSH TABLE).
 CREATE TABLE lakefork.flush_request (
     catalog_id   BIGINT NOT NULL,
     table_id     BIGINT NOT NULL,
@@ -517,45 +523,48 @@ CREATE TABLE lakefork.watermark (
     seen          VARCHAR NOT NULL,      -- a pg_snapshot
     cluster_id    BIGINT NOT NULL,       -- whose transactions it names
     published_at  TIMESTAMPTZ NOT NULL,
-    trimmed       BOOLEAN NOT NULL,      -- the hot table holds none of it any more
+    trimmed       BOOLEAN NOT NULL,      -- the hot table no longer holds any of these rows
     PRIMARY KEY (catalog_id, table_id, hot_snapshot, user_id)
 );
 CREATE INDEX watermark_untrimmed ON lakefork.watermark (catalog_id, table_id) WHERE NOT trimmed;
 CREATE INDEX watermark_untrimmed_time ON lakefork.watermark (published_at) WHERE NOT trimmed;
 
--- The next number of a batch in a directory. Outlives tables and catalogs: a number is never used twice.
+-- The next batch number of a directory. Kept after tables and catalogs are gone, so that a number is never reused.
 CREATE TABLE lakefork.batch_number (
     directory   VARCHAR PRIMARY KEY,
     next_number BIGINT NOT NULL
 );
+CREATE INDEX batch_number_directory ON lakefork.batch_number (directory COLLATE "C");
 
--- Batches in directories of ours that this installation did not write: somebody else's, or its own before Postgres was restored to an earlier time.
+-- Batches in our directories that this installation did not write: somebody else's, or its own before Postgres was
+-- restored to an earlier time.
 CREATE TABLE lakefork.foreign_file (
     path     VARCHAR PRIMARY KEY,
-    job_id   VARCHAR NOT NULL,             -- who found it
+    job_id   VARCHAR NOT NULL,             -- the job that found it
     found_at TIMESTAMPTZ NOT NULL
 );
 
--- Directories and S3 prefixes below which tables may be put by LOCATION. The operator's list.
+-- Directories and S3 prefixes below which LOCATION may place tables. The operator's list.
 CREATE TABLE lakefork.allowed_root (
     path     VARCHAR PRIMARY KEY,          -- a place
     added_at TIMESTAMPTZ NOT NULL,
     added_by VARCHAR
 );
 
--- Where forks come from.
+-- The parents of forks.
 CREATE TABLE lakefork.fork (
     catalog_id      BIGINT PRIMARY KEY,
     parent_id       BIGINT NOT NULL,
-    parent_snapshot BIGINT NOT NULL,       -- what the parent had then, the fork began with
+    parent_snapshot BIGINT NOT NULL,       -- the parent's snapshot that was forked
     created_at      TIMESTAMPTZ NOT NULL,
-    expires_at      TIMESTAMPTZ,           -- not wanted any longer than this
-    run_id          VARCHAR                -- of the job that made it
+    expires_at      TIMESTAMPTZ,           -- when the fork expires
+    run_id          VARCHAR                -- of the job that created it
 );
 CREATE INDEX fork_parent ON lakefork.fork (parent_id);
 CREATE INDEX fork_expires ON lakefork.fork (expires_at) WHERE expires_at IS NOT NULL;
 
--- Old definitions of tables whose rows are gone: a fork copies only what is current, and expiry takes the rest. As lakefork.table_definition returns them.
+-- Old definitions of tables whose rows are gone: a fork copies only what is current, and expiry takes the rest. As
+-- lakefork.table_definition returns them.
 CREATE TABLE lakefork.kept_definition (
     catalog_id     BIGINT NOT NULL,
     table_id       BIGINT NOT NULL,
@@ -564,7 +573,17 @@ CREATE TABLE lakefork.kept_definition (
     PRIMARY KEY (catalog_id, table_id, begin_snapshot)
 );
 
--- Snapshots after which a table was clean (functions/clean.sql); of all others it is not known.
+-- Date and author of each definition of a namespace or table. Kept longer than the snapshots, and inherited by forks.
+CREATE TABLE lakefork.definition_date (
+    catalog_id     BIGINT NOT NULL,
+    object_id      BIGINT NOT NULL,        -- a namespace or a table
+    begin_snapshot BIGINT NOT NULL,
+    defined_at     TIMESTAMPTZ NOT NULL,
+    author         VARCHAR,
+    PRIMARY KEY (catalog_id, object_id, begin_snapshot)
+);
+
+-- Snapshots after which a table was clean (functions/clean.sql); for others this is unknown.
 CREATE TABLE lakefork.clean_snapshot (
     catalog_id  BIGINT NOT NULL,
     table_id    BIGINT NOT NULL,
@@ -572,13 +591,13 @@ CREATE TABLE lakefork.clean_snapshot (
     PRIMARY KEY (catalog_id, table_id, snapshot_id)
 );
 
--- Who may read catalogs by the views for stock DuckDB, and which.
+-- Roles that may read catalogs by the views for stock DuckDB.
 CREATE TABLE lakefork.client_role (
     role_name  VARCHAR PRIMARY KEY,
     catalog_id BIGINT                      -- NULL: any
 );
 
--- Files that are being written, or were and are not published (yet).
+-- Files that jobs have reserved or written but not published.
 CREATE TABLE lakefork.staged_file (
     path       VARCHAR PRIMARY KEY,
     catalog_id BIGINT NOT NULL,
@@ -588,7 +607,7 @@ CREATE TABLE lakefork.staged_file (
 );
 CREATE INDEX staged_file_table ON lakefork.staged_file (catalog_id, table_id);
 
--- What each run of flush published of a table.
+-- What each run of flush published for a table.
 CREATE TABLE lakefork.flush_log (
     run_id       VARCHAR NOT NULL,
     catalog_id   BIGINT NOT NULL,
@@ -602,7 +621,8 @@ CREATE TABLE lakefork.flush_log (
 CREATE INDEX flush_log_table ON lakefork.flush_log (catalog_id, table_id, published_at);
 CREATE INDEX flush_log_time ON lakefork.flush_log (published_at);
 
--- Directories whose manifest.json does not show the last publish yet; run_id: whose publish, or which commit of a run that makes several.
+-- Directories whose manifest.json does not show the last publish yet; run_id: whose publish, or which commit of a run
+-- that makes several.
 CREATE TABLE lakefork.manifest_pending (
     catalog_id BIGINT NOT NULL,
     table_id   BIGINT NOT NULL,
@@ -612,7 +632,7 @@ CREATE TABLE lakefork.manifest_pending (
     PRIMARY KEY (catalog_id, table_id, user_id)
 );
 
--- Manifests as they were written, in front of storage.
+-- A cache of manifests, in front of storage.
 CREATE TABLE lakefork.manifest_cache (
     catalog_id     BIGINT NOT NULL,
     table_id       BIGINT NOT NULL,
@@ -626,7 +646,7 @@ CREATE TABLE lakefork.manifest_cache (
     CONSTRAINT manifest_cache_state CHECK (sync_state IN ('in_sync', 'stale', 'error'))
 );
 
--- What the audit of a flush found: one row per table and run, good or bad.
+-- Results of audits: one row per table and run.
 CREATE TABLE lakefork.flush_audit (
     job_id     VARCHAR NOT NULL,
     run_id     VARCHAR NOT NULL,
@@ -643,19 +663,19 @@ CREATE INDEX flush_audit_table ON lakefork.flush_audit (catalog_id, table_id, au
 CREATE INDEX flush_audit_time ON lakefork.flush_audit (audited_at);
 CREATE INDEX flush_audit_failed ON lakefork.flush_audit (audited_at) WHERE NOT success;
 
--- What a run of retention_gc or file_cleanup decided to do.
+-- Plans of retention_gc and file_cleanup.
 CREATE TABLE lakefork.plan (
     plan_id    VARCHAR PRIMARY KEY,
     job        VARCHAR NOT NULL,
     run_id     VARCHAR NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
     params     JSONB NOT NULL,
-    digest     VARCHAR,                    -- of what it was decided by
+    digest     VARCHAR,                    -- digest of the facts it is based on
     begun_at   TIMESTAMPTZ,
     done_at    TIMESTAMPTZ
 );
 
--- What a plan of retention_gc takes from catalogs.
+-- What a plan of retention_gc takes from each catalog.
 CREATE TABLE lakefork.gc_item (
     plan_id       VARCHAR NOT NULL,
     catalog_id    BIGINT NOT NULL,
@@ -668,7 +688,7 @@ CREATE TABLE lakefork.gc_item (
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 
--- How much that is.
+-- Counts of what a plan takes.
 CREATE TABLE lakefork.gc_count (
     plan_id     VARCHAR NOT NULL,
     catalog_id  BIGINT NOT NULL,
@@ -681,7 +701,7 @@ CREATE TABLE lakefork.gc_count (
     PRIMARY KEY (plan_id, catalog_id, table_id)
 );
 
--- Forks past their time that a plan of retention_gc drops.
+-- Expired forks that a plan of retention_gc drops.
 CREATE TABLE lakefork.gc_drop (
     plan_id    VARCHAR NOT NULL,
     catalog_id BIGINT NOT NULL,
@@ -696,13 +716,13 @@ CREATE TABLE lakefork.scheduled_file (
     file_size_bytes BIGINT,
     last_catalog    VARCHAR,
     last_table_id   BIGINT,
-    last_snapshot   BIGINT,                -- at which it ended there
+    last_snapshot   BIGINT,                -- the snapshot at which it ended there
     reason          VARCHAR NOT NULL,
     plan_id         VARCHAR,
     PRIMARY KEY (catalog_id, data_file_id)
 );
 
--- The ledger: every file that cleanup removed, written before it went.
+-- The ledger: every file that cleanup removed, recorded before the removal.
 CREATE TABLE lakefork.deletion (
     deletion_id   BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     run_id        VARCHAR NOT NULL,
@@ -724,7 +744,7 @@ CREATE TABLE lakefork.deletion (
 CREATE INDEX deletion_run ON lakefork.deletion (run_id);
 CREATE INDEX deletion_open ON lakefork.deletion (deletion_id) WHERE removed_at IS NULL;
 
--- What each run of a job reports of itself.
+-- What each attempt of a job reports.
 CREATE TABLE lakefork.job_run (
     job_id         VARCHAR PRIMARY KEY,
     job            VARCHAR NOT NULL,
@@ -737,7 +757,7 @@ CREATE TABLE lakefork.job_run (
     finished_at    TIMESTAMPTZ,
     result         JSONB,
     error          VARCHAR,
-    retryable      BOOLEAN,                -- whether doing the same again can succeed
+    retryable      BOOLEAN,                -- whether a retry can succeed
     peak_memory_mb BIGINT,
     cpu_seconds    DOUBLE PRECISION,
     node_id        VARCHAR NOT NULL,
@@ -747,40 +767,76 @@ CREATE INDEX job_run_started ON lakefork.job_run (started_at DESC);
 CREATE INDEX job_run_job ON lakefork.job_run (job, started_at DESC);
 CREATE UNIQUE INDEX job_run_trace ON lakefork.job_run (trace);
 
-\ir functions/locks.sql
-\ir functions/entities.sql
-\ir functions/snapshots.sql
-\ir functions/paths.sql
-\ir functions/files.sql
-\ir functions/apply.sql
-\ir functions/describe.sql
-\ir functions/commit.sql
-\ir functions/catalogs.sql
-\ir functions/visible.sql
-\ir functions/leases.sql
-\ir functions/nodes.sql
-\ir functions/tables.sql
-\ir functions/clean.sql
-\ir functions/fork.sql
-\ir functions/hot.sql
-\ir functions/flush.sql
-\ir functions/manifests.sql
-\ir functions/dedup.sql
-\ir functions/retention.sql
-\ir functions/expiry.sql
-\ir functions/cleanup.sql
-\ir functions/fsck.sql
-\ir functions/orphans.sql
-\ir functions/roots.sql
-\ir functions/airflow_absent.sql
-\ir functions/jobs.sql
-\ir views/system.sql
-\ir views/client.sql
-\ir functions/client_roles.sql
+-- Schema files that are to be written or removed: noted before a change is committed, and until its files are there.
+-- Names folded; table '': all of the namespace.
+CREATE TABLE lakefork.schema_pending (
+    catalog_id BIGINT NOT NULL,
+    namespace  VARCHAR NOT NULL,
+    table_name VARCHAR NOT NULL,
+    noted_at   TIMESTAMPTZ NOT NULL,
+    problem    VARCHAR,
+    PRIMARY KEY (catalog_id, namespace, table_name)
+);
+
+-- What a run published, table by table, as they were called then; in the transaction that published it.
+CREATE TABLE lakefork.job_table (
+    job_id     VARCHAR NOT NULL REFERENCES lakefork.job_run ON UPDATE CASCADE ON DELETE CASCADE,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    namespace  VARCHAR NOT NULL,
+    table_name VARCHAR NOT NULL,
+    counts     JSONB NOT NULL,
+    PRIMARY KEY (job_id, catalog_id, table_id)
+);
+
+-- Whose rows that were.
+CREATE TABLE lakefork.job_user (
+    job_id     VARCHAR NOT NULL,
+    catalog_id BIGINT NOT NULL,
+    table_id   BIGINT NOT NULL,
+    user_id    VARCHAR NOT NULL,
+    PRIMARY KEY (job_id, catalog_id, table_id, user_id),
+    FOREIGN KEY (job_id, catalog_id, table_id) REFERENCES lakefork.job_table ON UPDATE CASCADE ON DELETE CASCADE
+);
+CREATE INDEX job_table_catalog ON lakefork.job_table (catalog_id);
+CREATE INDEX job_user_user ON lakefork.job_user (catalog_id, user_id);
+
+\ir tables/copy.sql
+
+-- The scripts of schema/upgrades that this database has had, or never needed.
+CREATE TABLE lakefork.schema_upgrade (
+    name             VARCHAR PRIMARY KEY,
+    applied_at       TIMESTAMPTZ NOT NULL DEFAULT now(),
+    lakefork_version VARCHAR NOT NULL      -- that applied it
+);
+
+-- Locks that stop everybody (functions/locks.sql): empty tables, because every login can take an advisory lock, but a
+-- table only with rights on it.
+CREATE SCHEMA lakefork_locks;
+-- commits and forks share it (ROW SHARE), file cleanup takes it alone (EXCLUSIVE)
+CREATE TABLE lakefork_locks.fence ();
+CREATE TABLE lakefork_locks.commits ();   -- one commit at a time
+CREATE TABLE lakefork_locks.gc ();        -- one batch of retention_gc or one tag at a time
+CREATE TABLE lakefork_locks.counts ();    -- one at a time folds counts of hot rows
+CREATE TABLE lakefork_locks.nodes ();     -- one at a time takes a node for SeqIds
+
+\ir tables/server.sql
+\ir tables/backup.sql
+
+\ir code.sql
+\ir indexes.sql
 \ir public_rights.sql
 
 INSERT INTO public.ducklake_metadata (key, value)
-VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork'), ('installation', gen_random_uuid()::text);
+VALUES ('version', '0.5-dev1'), ('created_by', 'Lakefork'), ('installation', gen_random_uuid()::text),
+    ('lakefork_version', '0.2.0');
+-- all of schema/upgrades: these tables need none of them
+INSERT INTO lakefork.schema_upgrade (name, lakefork_version) VALUES
+    ('0001_upgrades', '0.2.0'),
+    ('0002_jobs_and_schema_files', '0.2.0'),
+    ('0020_api_server', '0.2.0'),
+    ('0030_copies', '0.2.0'),
+    ('0040_backup', '0.2.0');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);
 INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made) VALUES (0, 0, 'created_database');
 

@@ -14,14 +14,14 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark import SparkConf, SparkContext
 
-from cloned_lake import Cloned, Prototypes
-from flush_lake import FlushLake
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
 from lakefork.spark.submit import CONF
-from sql_lake import SqlLake, open_lake
+from support.cloned_lake import Cloned, Prototypes
+from support.flush_lake import FlushLake
+from support.sql_lake import SqlLake, open_lake
 
 _numbers = itertools.count()
 S3_ENVIRONMENT = {
@@ -30,6 +30,7 @@ S3_ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "LAKEFORK_S3_VAULT_ACCESS_KEY_ID": "vault-key",
     "LAKEFORK_S3_VAULT_SECRET_ACCESS_KEY": "vault-secret",
+    "LAKEFORK_S3_VAULT_CATALOGS": "main, cloud",
 }
 
 

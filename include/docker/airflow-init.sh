@@ -4,6 +4,7 @@ set -eu
 airflow db migrate
 airflow pools set lakefork_spark "$SPARK_SLOTS" "Spark jobs at once"
 
-# init refuses a database that is not empty, so a broken catalog stops the start instead of being replaced.
-lakefork status || lakefork init --catalog main --data-path "$DATA_PATH"
+# A catalog of an older image is upgraded. init refuses a database that is not empty, so a broken catalog, or one of a newer image, stops the start
+# instead of being replaced.
+lakefork upgrade || lakefork init --catalog main --data-path "$DATA_PATH"
 lakefork airflow link

@@ -1,4 +1,4 @@
-"""What the drivers of Postgres report, as Lakefork's errors: the only place that reads SQLSTATEs and drivers' texts."""
+"""Translates errors of the Postgres drivers; the only module that reads SQLSTATEs and drivers' messages."""
 
 import re
 from collections.abc import Iterator
@@ -21,13 +21,14 @@ from lakefork.errors import (
     OutcomeUnknownError,
     PermissionDeniedError,
     SetupError,
+    TooLongError,
     one_line,
 )
 
 DRIVER_ERRORS = (psycopg.Error, AdbcError)
 DriverError = psycopg.Error | AdbcError
 
-# Of the functions in schema/functions, which say themselves what is wrong.
+# Raised by schema/functions with messages of our own.
 _OURS: dict[str, type[LakeforkError]] = {
     "LFC01": ConflictError,
     "LFC02": DefinitionChangedError,
@@ -47,7 +48,7 @@ _NAME_CONSTRAINTS = {
     "ducklake_column_live_name": "column",
 }
 
-# About the request: whoever asked has to change something, or to ask again.
+# About the request: the caller must change something, or retry.
 _REQUESTS: dict[str, tuple[type[LakeforkError], str]] = {
     "40001": (ConflictError, "another transaction got in the way: try again"),
     "40P01": (ConflictError, "another transaction got in the way: try again"),
@@ -72,7 +73,7 @@ _FAULTS: dict[str, tuple[type[LakeforkError], str]] = {
     "25006": (DatabaseError, "this Postgres takes no writes, as a standby does: check LAKEFORK_DSN"),
     "25P03": (DatabaseError, "Postgres ended the transaction because it was idle for too long: try again"),
     "25P04": (LimitError, "the transaction took longer than transaction_timeout of Postgres allows: raise that"),
-    "3D000": (SetupError, "the database does not exist (any more): check LAKEFORK_DSN"),
+    "3D000": (SetupError, "the database does not exist: check LAKEFORK_DSN"),
     "3F000": (CatalogVersionError, _INCOMPLETE),
     "42703": (CatalogVersionError, _INCOMPLETE),
     "42883": (CatalogVersionError, _INCOMPLETE),
@@ -82,7 +83,7 @@ _FAULTS: dict[str, tuple[type[LakeforkError], str]] = {
     "53300": (DatabaseError, "Postgres has no free connection: close some, or raise its max_connections"),
     "53400": (DatabaseError, "a limit in the configuration of Postgres is reached (temp_file_limit?): raise that"),
     "55P03": (ConflictError, "another transaction holds a lock that this statement needs: try again"),
-    "57014": (LimitError, _TOO_LONG),
+    "57014": (TooLongError, _TOO_LONG),
     "57P01": (DatabaseError, "Postgres, or who administers it, ended the connection: try again in a moment"),
     "57P02": (DatabaseError, _BROKE),
     "57P03": (DatabaseError, _NOT_NOW),
@@ -93,7 +94,7 @@ _FAULTS: dict[str, tuple[type[LakeforkError], str]] = {
     "XX002": (DatabaseError, "Postgres reports a damaged index: look into its log, and run REINDEX"),
 }
 
-# Why a connection is refused comes without SQLSTATE; in another language it is told as Postgres says it.
+# A refused connection has no SQLSTATE; in other languages the message of Postgres is passed on.
 _REFUSALS = {
     "Connection refused": "nothing listens there",
     "timeout expired": "it does not answer",
@@ -109,7 +110,7 @@ _REFUSALS = {
 
 @contextmanager
 def domain_errors() -> Iterator[None]:
-    """Turns what is about the request into Lakefork's errors; faults stay as they are, for those who try again."""
+    """Translates errors about the request; faults stay the driver's own, for callers that retry."""
     try:
         yield
     except DRIVER_ERRORS as error:
@@ -137,14 +138,14 @@ def saving() -> Iterator[None]:
 
 
 def request_error(error: DriverError) -> LakeforkError | None:
-    """What is wrong with the request; None if the fault lies elsewhere."""
+    """Returns the error of the request; None for other faults."""
     state = error.sqlstate or ""
     if kind := _OURS.get(state):
         return kind(said(error))
     if state == "23505":
         return _name_taken(error)
     if state == "42P01" and '"hot.' in said(error):
-        return DefinitionChangedError("the table was changed meanwhile: try again")
+        return DefinitionChangedError("the table changed concurrently; retry")
     if state in _REQUESTS:
         kind, sentence = _REQUESTS[state]
         return kind(sentence)
@@ -164,16 +165,16 @@ def database_error(error: DriverError) -> LakeforkError:
     if state == "42501":
         return SetupError(f"the Postgres role of LAKEFORK_DSN lacks a right: {said(error)}")
     if state == "22021" or "NUL (0x00)" in str(error):
-        return InvalidInputError("a text holds a NUL character or bytes that are no UTF-8: leave them out")
+        return InvalidInputError("a text contains a NUL character or bytes that are not valid UTF-8")
     if state.startswith("22") or (not state and isinstance(error, psycopg.DataError)):
         return InvalidInputError(said(error))
     if not state:
         return DatabaseError(_BROKE)
-    return DatabaseError(f"Postgres could not do this (SQLSTATE {state}): its log says why")
+    return DatabaseError(f"Postgres could not do this (SQLSTATE {state}); see its log")
 
 
 def refusal(error: DriverError) -> str:
-    """Why Postgres let nobody in."""
+    """Returns why Postgres refused the connection."""
     text = one_line(str(error)) if str(error).strip() else "it does not answer"
     for part, reason in _REFUSALS.items():
         if part in text:
@@ -187,7 +188,7 @@ def said(error: DriverError) -> str:
     if isinstance(error, psycopg.Error):
         return error.diag.message_primary or (str(error).splitlines() or [""])[0]
     for name, value in error.details or ():
-        if "PG_DIAG_MESSAGE_PRIMARY" in str(name):  # bytes or text, as the driver likes
+        if "PG_DIAG_MESSAGE_PRIMARY" in str(name):  # bytes or text, depending on the driver
             return bytes(value).decode()
     return ""
 
@@ -195,7 +196,7 @@ def said(error: DriverError) -> str:
 def _name_taken(error: DriverError) -> LakeforkError:
     diagnosed = error.diag if isinstance(error, psycopg.Error) else None
     if diagnosed and (what := _NAME_CONSTRAINTS.get(diagnosed.constraint_name or "")):
-        return ConflictError(f"a {what} of this name exists already ({diagnosed.message_detail})")
+        return ConflictError(f"a {what} of this name already exists ({diagnosed.message_detail})")
     return ConflictError("another commit added the same row first: try again")
 
 

@@ -2,13 +2,20 @@
 
 from typing import Any
 
+MOST_SHOWN, END_SHOWN = 2_000, 400  # characters of a message, and of its end, which has the remedy
+
 
 def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def printable(text: str) -> str:
+    """Escapes control characters such as \\x1b, which a terminal would obey."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def os_reason(error: OSError) -> str:
-    """Which file, and what the operating system says about it."""
+    """Returns the file and the operating system's message."""
     name = f"{error.filename}: " if error.filename else ""
     return one_line(f"{name}{error.strerror or str(error).partition(chr(10))[0]}")
 
@@ -20,8 +27,11 @@ class LakeforkError(Exception):
     retryable = False
 
     def __str__(self) -> str:
-        """One printable line, whatever names and values are in it."""
-        return one_line(super().__str__())
+        """One printable line that can be read, whatever names and values are in it."""
+        text = super().__str__()
+        if len(text) > MOST_SHOWN:
+            text = f"{text[: MOST_SHOWN - END_SHOWN]} … {text[-END_SHOWN:]}"
+        return one_line(text)
 
 
 class InvalidInputError(LakeforkError):
@@ -31,24 +41,24 @@ class InvalidInputError(LakeforkError):
 
 
 class NotFoundError(LakeforkError):
-    """What was named does not exist, or no longer."""
+    """The named object does not exist."""
 
     code = "not_found"
 
 
 class ConflictError(LakeforkError):
-    """Somebody else changed it first; reading again and retrying can succeed."""
+    """Changed concurrently; reading again and retrying can succeed."""
 
     code = "conflict"
     retryable = True
 
 
 class DefinitionChangedError(ConflictError):
-    """The table was altered or dropped after the write was planned; planning again tells which."""
+    """The table was altered or dropped after the write was planned; planning again shows which."""
 
 
 class PermissionDeniedError(LakeforkError):
-    """Whoever asks may not do it."""
+    """The session may not do this."""
 
     code = "permission_denied"
 
@@ -59,14 +69,20 @@ class LimitError(LakeforkError):
     code = "limit_exceeded"
 
 
+class TooLongError(LimitError):
+    """The time of the statement is over."""
+
+    code = "statement_timeout"
+
+
 class CancelledError(LakeforkError):
-    """Whoever asked does not want it any longer."""
+    """The caller cancelled the statement."""
 
     code = "cancelled"
 
 
 class DatabaseError(LakeforkError):
-    """Postgres could not do it, for a reason that lies there; trying again can succeed."""
+    """Postgres could not do it, for reasons of its own; a retry can succeed."""
 
     code = "database"
     retryable = True
@@ -106,7 +122,7 @@ class CatalogVersionError(SetupError):
 
 
 class LeaseHeldError(LakeforkError):
-    """Another run is at work on the same thing."""
+    """Another run works on the same thing."""
 
     code = "lease_held"
     retryable = True
@@ -119,21 +135,21 @@ class LeaseLostError(LakeforkError):
 
 
 class StorageError(LakeforkError):
-    """A file could not be written, moved or removed; once the storage is well again, a new run goes on."""
+    """A file could not be written, moved or removed; once the storage works again, a new run continues."""
 
     code = "storage"
     retryable = True
 
 
 class ForeignFilesError(StorageError):
-    """A directory holds what somebody else wrote; nothing is written or removed there."""
+    """A directory has files of somebody else; nothing is written or removed there."""
 
     code = "foreign_files"
     retryable = False
 
 
-class UnforeseenError(LakeforkError):
-    """A mistake of ours, or a fault that nobody foresaw; trying again may succeed."""
+class UnexpectedError(LakeforkError):
+    """A bug, or an unexpected fault; a retry may succeed."""
 
     code = "internal"
     retryable = True

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Generic, Protocol, TypeVar
 
 from lakefork.errors import LimitError
@@ -19,11 +19,17 @@ C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """Whoever needs a new connection opens it, and so learns at once why that fails."""
+    """A pool of connections. The caller opens a new one if needed, and so gets its error at once."""
 
     def __init__(
-        self, connect: Callable[[], C], is_usable: Callable[[C], bool], size: int, timeout_seconds: float
+        self,
+        connect: Callable[[], C],
+        is_usable: Callable[[C], bool],
+        size: int,
+        timeout_seconds: float,
+        using: Callable[[C], AbstractContextManager[object]] = nullcontext,  # around each use
     ) -> None:
+        self._using = using
         self._connect = connect
         self._is_usable = is_usable
         self._timeout = timeout_seconds
@@ -38,12 +44,13 @@ class Pool(Generic[C]):
         with self._slot():
             connection = self._take_idle() or self._connect()
             try:
-                yield connection
+                with self._using(connection):
+                    yield connection
             finally:
                 self._give_back(connection)
 
     def close_idle(self) -> None:
-        """Closes those that nobody uses now."""
+        """Closes idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

@@ -1,7 +1,9 @@
 """How far long work is: a line each second at most, which `lakefork run` draws over the one before on a terminal."""
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 WIDTH = 20
@@ -37,3 +39,22 @@ class Bar:
         if not 0 < share < 1 or seconds < SECONDS:
             return ""
         return f", about {seconds / share - seconds:,.0f} s left"
+
+
+@contextlib.contextmanager
+def reporting(report: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Calls `report` every few seconds while the block runs, and once more when it has succeeded."""
+    over = threading.Event()
+
+    def keep_reporting() -> None:
+        while not over.wait(seconds):
+            report()
+
+    thread = threading.Thread(target=keep_reporting, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    report()

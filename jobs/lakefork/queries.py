@@ -1,4 +1,4 @@
-"""SQL lives in queries.sql beside the code that runs it; this fetches it by name."""
+"""Loads SQL by name from queries.sql next to the code that runs it."""
 
 import functools
 from importlib import resources
@@ -6,7 +6,7 @@ from importlib import resources
 
 @functools.cache
 def load(package: str) -> dict[str, str]:
-    """The queries of a package's queries.sql; each follows a line `-- name: what it is for`."""
+    """Returns the queries of a package's queries.sql; each follows a line `-- name: purpose`."""
     queries: dict[str, str] = {}
     name = None
     for line in resources.files(package).joinpath("queries.sql").read_text().splitlines():

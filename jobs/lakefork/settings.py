@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from lakefork.durations import seconds_of
 from lakefork.errors import InvalidInputError, SetupError
+from lakefork.model.durations import seconds_of
+from lakefork.resources import IS_CHECKOUT, resource
 
-PROJECT = Path(__file__).resolve().parents[2]
-CONFIG_FILE = PROJECT / "include" / "config" / "lakefork.toml"
+CONFIG_FILE = resource("include/config/lakefork.toml")
 PREFIX = "LAKEFORK_"
 
 
@@ -60,6 +61,7 @@ class FlushSettings(Section):
     slice_mb: int = Field(1024, ge=1)
     file_mb: int = Field(256, ge=1)
     bloom_filter_fpp: float = Field(0.01, gt=0, lt=1)
+    expectations: str = ""
 
 
 class DedupSettings(Section):
@@ -81,6 +83,15 @@ class CleanupSettings(Section):
     older_than: Duration = "24h"
     trash: bool = False
     trash_for: Duration = "7d"
+
+
+class BackupSettings(Section):
+    schedule: str = "0 2 * * *"
+    to: str = ""
+    catalog: str = "main"
+    namespaces: str = ""
+    incremental: bool = True
+    keep: int = Field(7, ge=1)
 
 
 class ManifestCacheSettings(Section):
@@ -111,6 +122,41 @@ class SqlSettings(Section):
     workers: int = Field(8, ge=1)
 
 
+class ServerSettings(Section):
+    host: str = "127.0.0.1"
+    port: int = Field(8090, ge=0, le=65535)
+    workers: int = Field(2, ge=1, le=64)
+    statements: int = Field(16, ge=1)
+    statements_per_user: int = Field(4, ge=1)
+    waiting: int = Field(2_000, ge=0)
+    waiting_per_user: int = Field(1_000, ge=0)
+    wait_seconds: float = Field(30, gt=0)
+    request_seconds: float = Field(300, gt=0)
+    max_rows: int = Field(1_000_000, ge=1)
+    max_body_kb: int = Field(4_096, ge=1)
+    body_seconds: float = Field(30, gt=0)
+    send_seconds: float = Field(30, gt=0)
+    keep_alive_seconds: int = Field(75, ge=1)
+    stop_seconds: int = Field(15, ge=0)
+    failed_tokens_per_minute: int = Field(60, ge=1)
+    idempotency_for: Duration = "24h"
+    token_expires_in: Duration = "1h"  # noqa: S105 - a time
+    token_key: str = ""
+    issuer: str = ""
+    issuer_audience: str = ""
+    issuer_jwks_file: str = ""
+    issuer_secret: str = ""
+    issuer_algorithms: list[str] = ["RS256", "ES256"]
+    issuer_user_claim: str = "sub"
+    issuer_catalog_claim: str = "lakefork_catalog"
+    issuer_role_claim: str = "lakefork_role"
+    cors_origins: list[str] = []
+    tls_certificate: str = ""
+    tls_key: str = ""
+    trusted_proxies: list[str] = []
+    public_url: str = ""
+
+
 class Settings(BaseSettings):
     """All settings; see the comments in the file for what each does."""
 
@@ -119,7 +165,7 @@ class Settings(BaseSettings):
     )
 
     dsn: str | None = None
-    home: Path = PROJECT / ".lakefork"
+    home: Path = resource(".lakefork") if IS_CHECKOUT else Path.home() / ".lakefork"
     node_id: str = Field(default_factory=socket.gethostname, min_length=1)
     postgres: PostgresSettings = PostgresSettings()
     airflow: AirflowSettings = AirflowSettings()
@@ -129,10 +175,12 @@ class Settings(BaseSettings):
     dedup: DedupSettings = DedupSettings()
     retention: RetentionSettings = RetentionSettings()
     cleanup: CleanupSettings = CleanupSettings()
+    backup: BackupSettings = BackupSettings()
     manifest_cache: ManifestCacheSettings = ManifestCacheSettings()
     storage: StorageSettings = StorageSettings()
     sql: SqlSettings = SqlSettings()
     metrics: MetricsSettings = MetricsSettings()
+    server: ServerSettings = ServerSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -146,8 +194,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
-# Set by Airflow's task for its job; not a setting.
-OTHER_VARIABLES = {"LAKEFORK_TRACE"}
+# Set by Airflow's task for its job, and by the API server for its workers; not settings.
+OTHER_VARIABLES = {"LAKEFORK_TRACE", "LAKEFORK_SERVER_RUN"}
+# Connections by name (lakefork.catalog.named_connections); settings never hold them.
+_CONNECTION = re.compile(r"LAKEFORK_CONNECTIONS__[A-Za-z0-9_-]+")
+# Credentials that storage locations name (lakefork.storage.credentials); settings never hold them.
+_CREDENTIALS = re.compile(r"LAKEFORK_S3_[A-Z0-9_]+_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|CATALOGS)")
 
 
 def _unknown_variables() -> list[str]:
@@ -156,7 +208,11 @@ def _unknown_variables() -> list[str]:
     return sorted(
         name
         for name in os.environ
-        if name.startswith(PREFIX) and name.split("__")[0] not in known and name not in OTHER_VARIABLES
+        if name.startswith(PREFIX)
+        and name.split("__")[0] not in known
+        and name not in OTHER_VARIABLES
+        and not _CREDENTIALS.fullmatch(name)
+        and not _CONNECTION.fullmatch(name)
     )
 
 

@@ -1,4 +1,4 @@
-"""The page's FastAPI app. Airflow mounts it without any authentication, so every route asks for it here."""
+"""The page's FastAPI app. Airflow mounts it without authentication, so every route requires it here."""
 
 import html
 import logging
@@ -15,12 +15,12 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from lakefork.database_errors import database_error
 from lakefork.errors import LakeforkError, NotFoundError
-from lakefork_page.answers import router as answers
+from lakefork_page.endpoints import router as endpoints
 from lakefork_page.metrics import router as metrics
 
 WEB = Path(__file__).parent / "web"
 HEADERS = {
-    # Nothing comes from elsewhere, and nothing goes elsewhere.
+    # Nothing is loaded from or sent to other hosts.
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
@@ -37,8 +37,8 @@ pages = APIRouter(include_in_schema=False, dependencies=[Depends(requires_access
 
 
 @app.middleware("http")
-async def restrict(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Every answer has these headers, also a refusal before the login."""
+async def add_security_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Adds the headers to every response, also to refusals before the login."""
     response = await answer(request)
     response.headers.update(HEADERS)
     return response
@@ -51,41 +51,41 @@ def page() -> FileResponse:
 
 @pages.get("/web/{name}")
 def asset(name: str) -> FileResponse:
-    """Only what is there by that name; a path has more than one part and does not get here."""
+    """Serves existing files only; a path with several parts does not match this route."""
     if name not in {path.name for path in WEB.iterdir()}:
-        raise HTTPException(404, f"there is no {name}")
+        raise HTTPException(404, f"{name} does not exist")
     return FileResponse(WEB / name)
 
 
 @pages.get("/openapi.json")
 def description() -> dict[str, Any]:
-    """What programs can ask for; its paths are below this app's own address."""
+    """The OpenAPI description; its paths are relative to this app."""
     return app.openapi()
 
 
 @app.exception_handler(LakeforkError)
-def explain(_: Request, error: LakeforkError) -> Response:
+def handle_error(_: Request, error: LakeforkError) -> Response:
     return JSONResponse({"detail": str(error)}, status_code=404 if isinstance(error, NotFoundError) else 503)
 
 
 @app.exception_handler(psycopg.Error)
-def explain_database(_: Request, error: psycopg.Error) -> Response:
-    """What Postgres cannot take was asked wrongly; all else is for those who run it, and their log has it."""
+def handle_database_error(_: Request, error: psycopg.Error) -> Response:
+    """A value that Postgres rejects is the caller's error; everything else is logged for the operator."""
     if isinstance(error, psycopg.DataError):
         detail = {"loc": ["query"], "msg": str(database_error(error)), "type": "value_error"}  # as FastAPI refuses
         return JSONResponse({"detail": [detail]}, status_code=422)
     logging.getLogger(__name__).error("the page cannot read the catalog: %s", error)
-    return JSONResponse({"detail": "Postgres did not answer this; the API server's log says why"}, status_code=503)
+    return JSONResponse({"detail": "Postgres did not answer; see the API server's log"}, status_code=503)
 
 
 @app.exception_handler(HTTPException)
-def refuse(request: Request, error: HTTPException) -> Response:
-    """A person gets a way to log in, a program the reason."""
+def handle_http_error(request: Request, error: HTTPException) -> Response:
+    """Shows people a link to log in, and programs the reason."""
     if error.status_code == 401 and "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(LOGIN.format(next=html.escape(quote(request.url.path))), status_code=401)
     return JSONResponse({"detail": error.detail}, status_code=error.status_code)
 
 
 app.include_router(pages)
-app.include_router(answers)
+app.include_router(endpoints)
 app.include_router(metrics)

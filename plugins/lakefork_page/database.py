@@ -1,4 +1,4 @@
-"""Connections of the page to the catalog: few, kept, and unable to write."""
+"""The page's connections to the catalog: a small pool of read-only ones."""
 
 import functools
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ def _pool() -> ConnectionPool[Connection]:
     )
 
 
-def reading() -> Iterator[Connection]:
+def open_connection() -> Iterator[Connection]:
     try:
         with _pool().connection() as connection:
             yield connection
     except PoolTimeout as error:
-        raise SetupError("the catalog's Postgres does not answer: look at Airflow's connection 'lakefork'") from error
+        raise SetupError("the catalog's Postgres does not answer: check Airflow's connection 'lakefork'") from error
 
 
-Reading = Annotated[Connection, Depends(reading)]
+ReadOnlyConnection = Annotated[Connection, Depends(open_connection)]

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus: for users of Airflow, and for a scraper with the token of the setting metrics.token."""
+"""/metrics for Prometheus, open to users of Airflow and to a scraper with the token of the setting metrics.token."""
 
 import hmac
 from typing import Annotated
@@ -11,13 +11,13 @@ from fastapi.security import HTTPAuthorizationCredentials
 
 from lakefork.overview.metrics import read_metrics
 from lakefork.settings import load_settings
-from lakefork_page.database import Reading
+from lakefork_page.database import ReadOnlyConnection
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 router = APIRouter()
 
 
-async def may_scrape(
+async def require_scraper(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
 ) -> None:
     token = load_settings().metrics.token
@@ -26,6 +26,6 @@ async def may_scrape(
     requires_access_view(AccessView.WEBSITE)(request, await get_user(request, None, bearer))
 
 
-@router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(may_scrape)])
-def metrics(connection: Reading) -> PlainTextResponse:
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(require_scraper)])
+def metrics(connection: ReadOnlyConnection) -> PlainTextResponse:
     return PlainTextResponse(read_metrics(connection, load_settings().flush), media_type=CONTENT_TYPE)

@@ -1,13 +1,14 @@
--- What a commit does with rows of the other entity tables.
+-- Applies a commit to the other entity tables.
 
--- The SQL that writes one column of a new row: resolved ids, the catalog and snapshot of the commit, defaults.
+-- Returns the SQL for one column of a new row: resolved ids, the catalog and snapshot of the commit, defaults.
 CREATE FUNCTION lakefork.new_value(p_entity lakefork.entity, p_column text, p_default text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN p_column = 'catalog_id' THEN 'p_catalog_id'
         WHEN p_column = 'begin_snapshot' THEN 'p_snapshot'
         WHEN p_column = 'end_snapshot' THEN 'NULL::bigint'
-        WHEN p_column = ANY (p_entity.catalog_refs) THEN format('lakefork.resolve_id(r.%I, p_first_catalog_id)', p_column)
+        WHEN p_column = ANY (p_entity.catalog_refs) THEN format('lakefork.resolve_id(r.%I, p_first_catalog_id)',
+            p_column)
         WHEN p_column = ANY (p_entity.file_refs) THEN format('lakefork.resolve_id(r.%I, p_first_file_id)', p_column)
         WHEN p_default IS NOT NULL THEN format('coalesce(r.%I, %s)', p_column, p_default)
         ELSE format('r.%I', p_column) END
@@ -32,13 +33,14 @@ BEGIN
         INTO columns, new_values, key_types, same_key
         FROM lakefork.entity_columns(e.entity) c;
 
-        -- LIMIT makes it a look-up per row: a plan that was kept from when tables were small must not scan large ones.
+        -- LIMIT forces a look-up per row: a plan cached when tables were small must not scan large ones.
         conditions := 'WHERE true';
         IF e.parent IS NOT NULL THEN
             SELECT format(CASE WHEN bool_or(p.versioned) THEN
                 'CROSS JOIN LATERAL (SELECT p.end_snapshot FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s
                                      ORDER BY p.begin_snapshot DESC LIMIT 1) newest WHERE newest.end_snapshot IS NULL'
-                ELSE 'CROSS JOIN LATERAL (SELECT FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s LIMIT 1) found WHERE true' END,
+                ELSE 'CROSS JOIN LATERAL (SELECT FROM public.%I p WHERE p.catalog_id = p_catalog_id AND %s LIMIT 1) '
+                    'found WHERE true' END,
                 e.parent, string_agg(format('p.%1$I = n.%1$I', c), ' AND '))
             INTO conditions
             FROM unnest(e.parent_columns) c, lakefork.entity p WHERE p.entity = e.parent;
@@ -52,7 +54,8 @@ BEGIN
                 WHERE t.catalog_id = p_catalog_id AND %3$s AND t.end_snapshot IS NULL AND t.begin_snapshot <= p_base;
                 GET DIAGNOSTICS done = ROW_COUNT;
                 PERFORM lakefork.expect_ended(%1$L, done, p_ended, p_base);$sql$, e.entity, key_types, same_key)
-            ELSE format($sql$RAISE EXCEPTION 'rows of %I have no versions: they cannot be ended' USING ERRCODE = 'LFV01';$sql$, e.entity) END;
+            ELSE format($sql$RAISE EXCEPTION 'rows of %I have no versions: they cannot be ended'
+                USING ERRCODE = 'LFV01';$sql$, e.entity) END;
 
         EXECUTE format($sql$
             CREATE FUNCTION lakefork.apply_%1$s(

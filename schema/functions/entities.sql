@@ -1,6 +1,8 @@
 -- The entity tables, one row each. Ids are shared between catalogs: a fork keeps its parent's.
+DELETE FROM lakefork.entity;   -- in an upgrade
 INSERT INTO lakefork.entity
-    (entity, rank, key_columns, id_column, id_counter, catalog_refs, file_refs, versioned, parent, parent_columns, defines_table)
+    (entity, rank, key_columns, id_column, id_counter, catalog_refs, file_refs, versioned, parent, parent_columns,
+        defines_table)
 VALUES
     ('ducklake_schema', 1, '{schema_id}', 'schema_id', 'catalog', '{schema_id}', '{}', true, NULL, NULL, NULL),
     ('ducklake_table', 2, '{table_id}', 'table_id', 'catalog', '{table_id,schema_id}', '{}', true,
@@ -20,7 +22,8 @@ VALUES
     ('ducklake_tag', 4, '{object_id,key}', NULL, NULL, '{object_id}', '{}', true, NULL, NULL, 'object_id'),
     ('ducklake_partition_info', 3, '{partition_id}', 'partition_id', 'catalog', '{partition_id,table_id}', '{}', true,
      'ducklake_table', '{table_id}', 'table_id'),
-    ('ducklake_partition_column', 4, '{partition_id,partition_key_index}', NULL, NULL, '{partition_id,table_id}', '{}', false,
+    ('ducklake_partition_column', 4, '{partition_id,partition_key_index}', NULL, NULL, '{partition_id,table_id}', '{}',
+        false,
      'ducklake_partition_info', '{partition_id}', NULL),
     ('ducklake_column_mapping', 3, '{mapping_id}', 'mapping_id', 'file', '{table_id}', '{mapping_id}', false,
      'ducklake_table', '{table_id}', NULL),
@@ -28,14 +31,22 @@ VALUES
      'ducklake_column_mapping', '{mapping_id}', NULL),
     ('ducklake_inlined_data_tables', 3, '{table_id,schema_version}', NULL, NULL, '{table_id}', '{}', false,
      'ducklake_table', '{table_id}', NULL),
-    ('ducklake_data_file', 5, '{data_file_id}', 'data_file_id', 'file', '{table_id,partition_id}', '{data_file_id,mapping_id}', true,
+    ('ducklake_data_file', 5, '{data_file_id}', 'data_file_id', 'file', '{table_id,partition_id}',
+        '{data_file_id,mapping_id}', true,
      'ducklake_table', '{table_id}', NULL),
-    ('ducklake_delete_file', 6, '{delete_file_id}', 'delete_file_id', 'file', '{table_id}', '{delete_file_id,data_file_id}', true,
+    ('ducklake_delete_file', 6, '{delete_file_id}', 'delete_file_id', 'file', '{table_id}',
+        '{delete_file_id,data_file_id}', true,
      'ducklake_data_file', '{data_file_id}', NULL),
     ('ducklake_file_column_stats', 6, '{data_file_id,column_id}', NULL, NULL, '{table_id}', '{data_file_id}', false,
      'ducklake_data_file', '{data_file_id}', NULL),
-    ('ducklake_file_partition_value', 6, '{data_file_id,partition_key_index}', NULL, NULL, '{table_id}', '{data_file_id}', false,
+    ('ducklake_file_partition_value', 6, '{data_file_id,partition_key_index}', NULL, NULL, '{table_id}',
+        '{data_file_id}', false,
      'ducklake_data_file', '{data_file_id}', NULL);
+
+-- Ids of the columns that every table has; those of users begin after them.
+CREATE FUNCTION lakefork.seq_column_id() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1::bigint $$;
+CREATE FUNCTION lakefork.deleted_column_id() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT 2::bigint $$;
 
 -- Columns of an entity table, in order, with their types and defaults.
 CREATE FUNCTION lakefork.entity_columns(p_entity text)

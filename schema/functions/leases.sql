@@ -1,6 +1,6 @@
--- Leases: one holder at a time, for as long as it renews. Whoever deletes checks its token before each batch.
+-- Leases: one holder at a time, for as long as it renews. A job that deletes checks its token before each batch.
 
--- The new token, or NULL while somebody else holds it. Taking one's own lease again renews it.
+-- Returns the new token, or NULL while another holder has the lease. Taking one's own lease again renews it.
 CREATE FUNCTION lakefork.take_lease(p_name text, p_holder text, p_seconds double precision) RETURNS bigint
 LANGUAGE sql AS $$
     INSERT INTO lakefork.lease AS l (name, holder, token, acquired_at, expires_at)
@@ -13,13 +13,14 @@ LANGUAGE sql AS $$
     RETURNING token
 $$;
 
--- Many at once; returns those that were free. In one order, so that two who want the same do not wait for each other.
+-- Takes many leases; returns those that were free. In a fixed order, to avoid deadlocks.
 CREATE FUNCTION lakefork.take_leases(p_names text[], p_holder text, p_seconds double precision) RETURNS SETOF text
 LANGUAGE sql AS $$
-    SELECT n FROM (SELECT n FROM unnest(p_names) n ORDER BY n COLLATE "C") o WHERE lakefork.take_lease(n, p_holder, p_seconds) IS NOT NULL
+    SELECT n FROM (SELECT n FROM unnest(p_names) n ORDER BY n COLLATE "C") o
+        WHERE lakefork.take_lease(n, p_holder, p_seconds) IS NOT NULL
 $$;
 
--- Renews all that a holder still has; returns how many. Fewer than it had: somebody else may have the others.
+-- Renews all leases of a holder; returns their number. If there are fewer than before, others may have been taken.
 CREATE FUNCTION lakefork.renew_leases(p_holder text, p_seconds double precision) RETURNS bigint
 LANGUAGE sql AS $$
     WITH renewed AS (
@@ -29,7 +30,7 @@ LANGUAGE sql AS $$
     SELECT count(*) FROM renewed
 $$;
 
--- Kept as expired rows, so that tokens go on growing.
+-- Kept as expired rows, so that tokens keep growing.
 CREATE FUNCTION lakefork.release_leases(p_holder text) RETURNS void
 LANGUAGE sql AS $$
     UPDATE lakefork.lease SET expires_at = '-infinity' WHERE holder = p_holder

@@ -1,13 +1,14 @@
--- Nodes: the part of a _seq that keeps processes apart. Each holder has a node, and a range of time on it that is its alone:
+-- Nodes: the part of a _seq that distinguishes processes. Each holder has a node and an exclusive range of time on it:
 -- ids never repeat because ranges never overlap, whatever clocks say and however long a holder is paused.
 
--- The node at which a name starts looking; sha256, because hashtext differs between versions of Postgres.
+-- The node at which the search for a name starts; sha256, because hashtext differs between versions of Postgres.
 CREATE FUNCTION lakefork.first_node(p_node_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$
     SELECT (get_byte(hash, 0) << 8 | get_byte(hash, 1)) % 1024 FROM sha256(convert_to(p_node_id, 'UTF8')) hash
 $$;
 
--- A node and the milliseconds from first_ms until before until_ms; whoever has a node keeps it. Commit before using them.
+-- Leases a node and the milliseconds from first_ms up to but excluding until_ms; a holder keeps its node. Commit before
+-- using them.
 CREATE FUNCTION lakefork.lease_node(
     p_node_id text, p_holder text, p_first_ms bigint, p_reserve_ms bigint, p_seconds double precision,
     OUT node integer, OUT first_ms bigint, OUT until_ms bigint
@@ -15,7 +16,7 @@ CREATE FUNCTION lakefork.lease_node(
 #variable_conflict use_column
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'local', true);   -- a range that a crash forgets would be given again
+        PERFORM set_config('synchronous_commit', 'local', true);   -- a range lost in a crash would be reused
     END IF;
     LOOP
         UPDATE lakefork.node n
@@ -37,7 +38,8 @@ CREATE FUNCTION lakefork.take_node(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    LOCK TABLE ONLY lakefork_locks.nodes IN SHARE UPDATE EXCLUSIVE MODE;   -- or all who race would try the same node, again and again
+    -- or all who race would try the same node, again and again
+    LOCK TABLE ONLY lakefork_locks.nodes IN SHARE UPDATE EXCLUSIVE MODE;
     INSERT INTO lakefork.node AS n (node, node_id, holder, first_ms, until_ms, expires_at)
     VALUES (lakefork.free_node(p_node_id, p_first_ms), p_node_id, p_holder, p_first_ms, p_first_ms + p_reserve_ms,
             clock_timestamp() + make_interval(secs => p_seconds))
@@ -61,8 +63,10 @@ BEGIN
     ORDER BY greatest(n.until_ms - p_first_ms, 0), (c.node - lakefork.first_node(p_node_id) + 1024) % 1024
     LIMIT 1;
     IF free IS NULL THEN
-        RAISE EXCEPTION 'all 1,024 nodes are held: lower the number of processes that write, or wait % seconds until a lease runs out',
-            (SELECT ceil(extract(epoch FROM min(expires_at) - clock_timestamp())) FROM lakefork.node) USING ERRCODE = 'LFC01';
+        RAISE EXCEPTION 'all 1,024 nodes are in use: reduce the number of writing processes, or wait % seconds until a '
+            'lease expires',
+            (SELECT ceil(extract(epoch FROM min(expires_at) - clock_timestamp())) FROM lakefork.node)
+                USING ERRCODE = 'LFC01';
     END IF;
     RETURN free;
 END $$;

@@ -1,13 +1,13 @@
--- Errors of Lakefork have SQLSTATEs of their own, so that nobody needs to read their text:
---   LFC01  somebody else changed it first: read again and retry
---   LFC02  the same, of the definition that a write of rows was planned for
---   LFN01  it does not exist (any more)
---   LFV01  the request makes no sense
---   LFP01  whoever asks may not do it
---   LFL01  whoever works on it lost the lease
---   LFX01  it exists already
+-- Errors of Lakefork have their own SQLSTATEs, so that callers need not parse messages:
+--   LFC01  changed concurrently: read again and retry
+--   LFC02  the definition that a write was planned for has changed
+--   LFN01  it does not exist
+--   LFV01  the request is invalid
+--   LFP01  permission denied
+--   LFL01  the lease was lost
+--   LFX01  it already exists
 
--- Waits for the one lock under which snapshots are made; it is held until the transaction ends.
+-- Takes the commit lock, which is held until the transaction ends.
 -- Readers never take it. File cleanup excludes commits by the fence, taken here in shared mode.
 CREATE FUNCTION lakefork.lock_commits() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -36,7 +36,8 @@ CREATE FUNCTION lakefork.add_catalog_snapshot(
 ) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO public.ducklake_snapshot
-    VALUES (p_newest.snapshot_id + 1, clock_timestamp(), p_newest.schema_version, greatest(p_newest.next_catalog_id, p_next_catalog_id), p_newest.next_file_id);
+    VALUES (p_newest.snapshot_id + 1, clock_timestamp(), p_newest.schema_version, greatest(p_newest.next_catalog_id,
+        p_next_catalog_id), p_newest.next_file_id);
     INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made, author)
     VALUES (p_newest.snapshot_id + 1, p_catalog_id, p_changes, p_author);
 $$;

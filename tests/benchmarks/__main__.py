@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 from tests.benchmarks import (
+    api,
+    backup,
     catalog_size,
     cold,
     commits,
+    copy,
     flush,
     flush_events,
     forks,
@@ -20,13 +23,16 @@ from tests.benchmarks import (
     spark_read,
     sql,
     start_up,
+    statements,
 )
 from tests.benchmarks.report import Figure
 
 AREAS = {
     "commits": commits.measure,
+    "copy": copy.measure,
     "catalog_size": catalog_size.measure,
     "sql": sql.measure,
+    "statements": statements.measure,
     "flush": flush.measure,
     "flush_events": flush_events.measure,
     "cold": cold.measure,
@@ -35,9 +41,11 @@ AREAS = {
     "forks": forks.measure,
     "retention": retention.measure,
     "orphans": orphans.measure,
+    "backup": backup.measure,
     "client": forks_client.measure,
     "overview": overview.measure,
     "start_up": start_up.measure,
+    "api": api.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"
 

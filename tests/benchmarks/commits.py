@@ -13,6 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database
+from tests.support.lake import resolved_id
 
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
@@ -93,7 +94,7 @@ def _create_tables(dsn: str) -> list[tuple[int, int]]:
                     column_type=kind, nulls_allowed=True,
                 )  # fmt: skip
             done = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
-            tables.append((catalog.catalog_id, done.resolved_id(table_id)))
+            tables.append((catalog.catalog_id, resolved_id(done, table_id)))
     return tables
 
 

@@ -1,4 +1,4 @@
-"""What a flush costs, beside DuckDB and Spark's own JDBC reader doing the same on the same rows in the same run."""
+"""The cost of a flush, compared with DuckDB and Spark's JDBC reader on the same rows in the same run."""
 
 import json
 import os
@@ -24,14 +24,16 @@ from tests.benchmarks.server import benchmark_database, benchmark_spark
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import find_due
-from lakefork.catalog.jobs import JobRun, Leases
-from lakefork.params import FlushParams
-from lakefork.quality.audit import FlushAudit
+from lakefork.catalog.jobs import JobRun
+from lakefork.catalog.leases import Leases
+from lakefork.model.params import FlushParams
+from lakefork.quality.suites import expectations_directory
 from lakefork.settings import Settings
-from lakefork.spark.flush import run_flush
 from lakefork.spark.job import JobContext
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
+from lakefork.upkeep.flush.audit import FlushAudit
+from lakefork.upkeep.flush.run import run_flush
 
 AREA = "flush"
 ROUNDS = 3
@@ -99,7 +101,9 @@ class Bench:
             context = _Quiet(run, Settings(), self.dsn, connection, Leases(run.job_id, 600))
             context.lines = self.lines = []
             started = time.perf_counter()
-            result = run_flush(context, FlushParams(force=True), FlushAudit(context.storage))
+            result = run_flush(
+                context, FlushParams(force=True), FlushAudit(context.storage, expectations_directory(context.settings))
+            )
             seconds = time.perf_counter() - started
             context.leases.release(connection)
         return result, seconds

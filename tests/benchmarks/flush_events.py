@@ -1,4 +1,4 @@
-"""How long after a row limit is reached a run of flush is queued, by a real Airflow."""
+"""The delay between reaching a row limit and a queued run of flush, with a real Airflow."""
 
 import os
 import statistics

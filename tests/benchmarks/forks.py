@@ -1,4 +1,4 @@
-"""Forks: how long one takes, how many a second, and what they cost others."""
+"""Forks: latency, rate, and their effect on commits."""
 
 import contextlib
 import itertools
@@ -17,18 +17,20 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database, benchmark_spark
+from tests.support.lake import resolved_id
 
 from lakefork.catalog.catalogs import create_catalog, find_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
-from lakefork.catalog.jobs import JobRun, Leases
+from lakefork.catalog.jobs import JobRun
+from lakefork.catalog.leases import Leases
 from lakefork.embedded.postgres import binaries
-from lakefork.params import ForkProvisionParams
+from lakefork.model.params import ForkProvisionParams
 from lakefork.settings import Settings
-from lakefork.spark.fork_provision import run_fork_provision
 from lakefork.spark.job import JobContext
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
+from lakefork.upkeep.forks.run import run_fork_provision
 
 AREA = "forks"
 TABLES, COLUMNS = 10, 10
@@ -67,7 +69,7 @@ def _parent(dsn: str, name: str, files: int) -> int:
             for column in range(1, COLUMNS + 1):
                 changes.add("ducklake_column", table_id=table_id, column_id=column, column_order=column, column_name=f"c{column}", column_type="int64", nulls_allowed=True)  # fmt: skip
         done = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
-        ids = [done.resolved_id(table_id) for table_id in tables]
+        ids = [resolved_id(done, table_id) for table_id in tables]
         _fill(connection, catalog.catalog_id, ids, files)
     return catalog.catalog_id
 
@@ -171,7 +173,7 @@ def _at_once(dsn: str, parent: str) -> list[Figure]:
 
 
 def _forks_made(dsn: str, parent: str, forkers: int) -> int:
-    """In SECONDS, with nobody else there."""
+    """In SECONDS, without other load."""
     with _forking(dsn, parent, forkers) as made:
         time.sleep(SECONDS)
         return made()
@@ -222,7 +224,8 @@ def _commit_seconds(dsn: str, name: str, seconds: float = 3.0) -> float:
             "ducklake_table", table_id=table_id, schema_id=schema_id, table_name="t", path="t", path_is_relative=True
         )
         changes.add("ducklake_column", table_id=table_id, column_id=1, column_order=1, column_name="id", column_type="int64", nulls_allowed=True)  # fmt: skip
-        table = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes).resolved_id(table_id)
+        made = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
+        table = resolved_id(made, table_id)
         done, started = 0, time.perf_counter()
         while time.perf_counter() - started < seconds:
             files = Changes()

@@ -14,14 +14,14 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database
+from tests.support.lake import resolved_id
 
 from lakefork.catalog.catalogs import Catalog, create_catalog, newest_snapshot
-from lakefork.catalog.commits import Changes, commit
+from lakefork.catalog.commits import Changes, commit, note_clean
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.flushes import note_clean
 from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
+from lakefork.model.tables import FIRST_COLUMN_ID
 from lakefork.storage import StorageOptions
-from lakefork.tables import FIRST_COLUMN_ID
 
 AREA = "client"
 FORKS = 1_000
@@ -118,7 +118,7 @@ def _fill(connection: Connection, catalog: Catalog) -> None:
     placeholders = [_add_table(changes, schema_id, f"t{number}", ids) for number in range(TABLES)]
     done = commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
     for number, placeholder in enumerate(placeholders):
-        table_id = done.resolved_id(placeholder)
+        table_id = resolved_id(done, placeholder)
         for file in range(FILES):
             values = pa.array(range(file * ROWS, (file + 1) * ROWS), pa.int64())
             rows = pa.table({**dict.fromkeys([*NAMES, "_seq"], values), "_deleted": pa.array([False] * ROWS)})

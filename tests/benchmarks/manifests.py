@@ -1,4 +1,4 @@
-"""How fast manifest_rebuild looks at directories, and what a manifest from the cache costs a reader."""
+"""The speed of manifest_rebuild, and the cost of a cached manifest for a reader."""
 
 import statistics
 import tempfile
@@ -15,18 +15,19 @@ from tests.benchmarks.server import benchmark_database, benchmark_spark
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.flushes import find_definitions
-from lakefork.catalog.jobs import JobRun, Leases
+from lakefork.catalog.definitions import find_definitions
+from lakefork.catalog.jobs import JobRun
+from lakefork.catalog.leases import Leases
 from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
 from lakefork.cold.layout import batch_directory, below_table
-from lakefork.params import ManifestRebuildParams
+from lakefork.model.params import ManifestRebuildParams
+from lakefork.model.tables import TableDefinition
 from lakefork.settings import Settings
 from lakefork.spark.job import JobContext
-from lakefork.spark.manifest_rebuild import run_manifest_rebuild
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.storage import StorageOptions
-from lakefork.tables import TableDefinition
+from lakefork.upkeep.manifest_rebuild.run import run_manifest_rebuild
 
 AREA = "manifests"
 ROUNDS = 3

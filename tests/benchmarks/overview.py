@@ -1,4 +1,4 @@
-"""What people wait for: system.jobs over 10,000 runs, the page's overview of 100,000 catalogs."""
+"""Latency of the overview: system.jobs over 10,000 runs, the page with 100,000 catalogs."""
 
 import os
 import statistics
@@ -6,10 +6,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from tests.airflow_tables import create_airflow_tables, fill_with_runs
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database
-from tests.many_catalogs import add_catalogs
+from tests.support.airflow_tables import create_airflow_tables, fill_with_runs
+from tests.support.many_catalogs import add_catalogs
 
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import link_airflow

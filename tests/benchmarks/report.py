@@ -1,4 +1,4 @@
-"""One measured figure, beside what was wanted of it."""
+"""A measured figure with its target."""
 
 from dataclasses import dataclass
 

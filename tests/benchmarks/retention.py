@@ -15,18 +15,19 @@ from tests.benchmarks.server import benchmark_database, benchmark_spark
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
-from lakefork.catalog.jobs import JobRun, Leases
-from lakefork.params import FileCleanupParams, RetentionGcParams
+from lakefork.catalog.jobs import JobRun
+from lakefork.catalog.leases import Leases
+from lakefork.model.params import FileCleanupParams, RetentionGcParams
 from lakefork.settings import Settings
-from lakefork.spark.file_cleanup import run_file_cleanup
 from lakefork.spark.job import JobContext
-from lakefork.spark.retention_gc import run_retention_gc
+from lakefork.upkeep.cleanup.run import run_file_cleanup
+from lakefork.upkeep.retention.run import run_retention_gc
 
 AREA = "retention"
 CATALOGS, COMMITS = 1_000, 1_000
 SCHEDULED, SHARED_FORKS = 100_000, 1_000
 # Written directly: each commit of a catalog replaces its one file, so that all but the last are only there for old snapshots.
-HISTORY = [
+HISTORY_RUNS = [
     "INSERT INTO ducklake_catalog (catalog_id, catalog_name, begin_snapshot) SELECT c, 'c' || c, 1 FROM generate_series(1, {catalogs}) c",
     "INSERT INTO ducklake_metadata (key, value, scope, scope_id) SELECT 'data_path', '/lake/c' || c, 'catalog', c FROM generate_series(1, {catalogs}) c",
     "INSERT INTO ducklake_schema (catalog_id, schema_id, begin_snapshot, schema_name, path, path_is_relative) SELECT c, 100000, 1, 's', 's', true FROM generate_series(1, {catalogs}) c",
@@ -63,7 +64,7 @@ def _job(dsn: str, job: str, connection: Any) -> JobContext:
 
 def _expiry() -> list[Figure]:
     with benchmark_database() as dsn, connect(dsn) as connection:
-        for statement in HISTORY:
+        for statement in HISTORY_RUNS:
             connection.execute(statement.format(catalogs=CATALOGS, commits=COMMITS))
         idle = _latencies(dsn, seconds=5)
         stop, latencies = threading.Event(), []
@@ -82,7 +83,7 @@ def _expiry() -> list[Figure]:
         Figure(AREA, "1,000,000 snapshots of 1,000 catalogs: rows removed", result["rows_removed"] / seconds, "/s", at_least=50_000),
         Figure(AREA, "the same, in all", seconds, "s"),
         Figure(AREA, "longest transaction", longest.seconds, "s", at_most=2),
-        Figure(AREA, "commits of others meanwhile / idle, p99", _p99(latencies) / _p99(idle), "×", at_most=3),
+        Figure(AREA, "commits of others during it / idle, p99", _p99(latencies) / _p99(idle), "×", at_most=3),
     ]  # fmt: skip
 
 

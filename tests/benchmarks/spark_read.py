@@ -1,9 +1,11 @@
-"""How fast read_table is on a clean table without hot rows, beside Spark's own reader on the same files."""
+"""The speed of read_table on a clean table without hot rows, compared with Spark's reader on the same files."""
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,14 +16,15 @@ from tests.benchmarks.server import benchmark_database, benchmark_spark
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
-from lakefork.catalog.reads import find_table_to_read
 from lakefork.cold.batch import BatchLayout, with_field_ids, write_batch
+from lakefork.hot.connections import ArrowConnection
+from lakefork.model.tables import TableDefinition
 from lakefork.settings import Settings
 from lakefork.spark.read import read_table
+from lakefork.spark.table_to_read import TableToRead, find_table_to_read
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
 from lakefork.storage import StorageOptions
-from lakefork.tables import TableDefinition
 
 AREA = "spark_read"
 ROUNDS = 7
@@ -78,7 +81,7 @@ def _fill(dsn: str, data: Path) -> list[str]:
         catalog = create_catalog(connection, "main", str(data / "main"))
         with Engine(Settings(), dsn) as engine:
             engine.execute(Session("main", None, Role.ADMIN), f"CREATE NAMESPACE app; {TABLE}")
-        definition = find_table_to_read(connection, "main", "app", "events", None, None).definition
+        definition = _table(dsn).definition
         changes = Changes()
         for number in range(FILES):
             name = f"shared/batch-{number}.parquet"
@@ -87,8 +90,13 @@ def _fill(dsn: str, data: Path) -> list[str]:
             facts = write_batch(f"{definition.path}/{name}", rows, layout, StorageOptions())
             changes.add_batch(definition.table_id, name, facts)
         commit(connection, catalog.catalog_id, newest_snapshot(connection), changes)
-        found = find_table_to_read(connection, "main", "app", "events", None, None)
-        return [batch.path for batch in found.batches]
+        return [batch.path for batch in _table(dsn).batches]
+
+
+def _table(dsn: str) -> TableToRead:
+    reader = ArrowConnection(dsn, read_only=True, timeout_seconds=0, max_bytes=sys.maxsize)
+    with closing(reader), reader.transaction():
+        return find_table_to_read(reader, "main", "app", "events", None, None)
 
 
 def _rows(definition: TableDefinition, first: int) -> pa.Table:

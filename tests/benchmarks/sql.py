@@ -1,4 +1,4 @@
-"""What statements cost, beside plain Postgres with an equally indexed table in the same run."""
+"""The cost of statements, compared with plain Postgres with an equally indexed table in the same run."""
 
 import functools
 import os
@@ -20,11 +20,11 @@ from tests.benchmarks.start_up import LAKEFORK
 
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
-from lakefork.seqid import PostgresNodeLease, SeqIdGenerator
+from lakefork.hot.seqids import PostgresNodeLease, SeqIdGenerator
 from lakefork.settings import Settings
 from lakefork.sql.engine import Engine, parsed
+from lakefork.sql.parse.statements import Select
 from lakefork.sql.session import Role, Session
-from lakefork.sql.statements import Select
 from lakefork.sql.workers.duck import Duck
 from lakefork.sql.workers.messages import Request
 from lakefork.sql.workers.worker import run_request

@@ -1,4 +1,4 @@
-"""What a person waits for: --help, and `make run` on a set-up clone."""
+"""Start-up times: --help, and `make run` on a set-up clone."""
 
 import os
 import statistics

@@ -1,4 +1,4 @@
-"""file_cleanup: nothing goes that any catalog needs; what goes is written down first; in doubt nothing goes."""
+"""file_cleanup deletes nothing that any catalog needs, records deletions first, and deletes nothing in doubt."""
 
 import datetime
 import json
@@ -18,28 +18,28 @@ import boto3
 import psycopg
 import pytest
 
-from cleanup_lake import age_schedule, cleanup, execute, gc, on_disk, referenced, scheduled
-from cloned_lake import Cloned, three_flushes_and_a_dedup
-from flush_lake import Filled, FlushLake
-from fork_lake import fork, no_findings, upkeep
-from lake import LOCAL
-from lakefork.catalog import cleanup as ledger
 from lakefork.catalog.catalogs import create_catalog, rename_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import InvalidInputError, JobFailedError, LeaseHeldError, LeaseLostError, NotFoundError
-from lakefork.params import FileCleanupParams
+from lakefork.model.params import FileCleanupParams
+from lakefork.removal import batches, files, ledger, undelete
 from lakefork.settings import CleanupSettings, Settings, StorageSettings
-from lakefork.spark import file_cleanup
 from lakefork.sql.engine import Engine
 from lakefork.storage import StorageOptions
 from lakefork.storage.markers import MARKER
-from sql_lake import SqlLake
+from lakefork.upkeep.cleanup import run as file_cleanup
+from support.cleanup_lake import age_schedule, cleanup, execute, gc, on_disk, referenced, scheduled
+from support.cloned_lake import Cloned, three_flushes_and_a_dedup
+from support.flush_lake import Filled, FlushLake
+from support.fork_lake import fork, no_findings, upkeep
+from support.lake import LOCAL
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture
 def given_up(cloned: Cloned) -> Filled:
-    """Nine files that no catalog has any more, scheduled two days ago."""
+    """Nine files that no catalog has, scheduled two days ago."""
     filled = Filled(cloned(three_flushes_and_a_dedup))
     gc(filled.flush_lake, retain_snapshots=1)
     age_schedule(filled.flush_lake)
@@ -54,7 +54,7 @@ def ledger_of(lake: FlushLake) -> list[tuple[Any, ...]]:
     return lake.sql("SELECT path, outcome, removed_at IS NOT NULL FROM system.deletions ORDER BY deletion_id")
 
 
-def test_every_file_that_goes_is_in_the_ledger(given_up: Filled) -> None:
+def test_every_deleted_file_is_in_the_ledger(given_up: Filled) -> None:
     lake = given_up.flush_lake
     doomed = scheduled(lake)
     sizes = {path: Path(path).stat().st_size for path in doomed}
@@ -73,7 +73,7 @@ def test_every_file_that_goes_is_in_the_ledger(given_up: Filled) -> None:
     assert cleanup(lake)["files_looked_at"] == 0
 
 
-def test_what_is_young_stays(cloned: Cloned) -> None:
+def test_young_files_stay(cloned: Cloned) -> None:
     lake = cloned(three_flushes_and_a_dedup)
     gc(lake, retain_snapshots=1)
     assert cleanup(lake)["files_looked_at"] == 0, "a query planned before may still read them"
@@ -123,7 +123,7 @@ def test_missing_files_are_fine(given_up: Filled) -> None:
     assert (result["files_deleted"], result["files_missing"]) == (6, 3)
 
 
-def test_a_file_that_somebody_came_to_need_is_taken_off_the_list(cloned: Cloned) -> None:
+def test_a_file_that_is_needed_again_is_removed_from_the_list(cloned: Cloned) -> None:
     """A fork made in every gap between plan, schedule, check and removal; scenario 4."""
     lake = cloned(three_flushes_and_a_dedup)
     early = lake.sql("SELECT max(snapshot_id) - 4 FROM ducklake_snapshot")[0][0]
@@ -179,23 +179,23 @@ def test_a_fork_made_between_the_check_and_the_removal(given_up: Filled, monkeyp
     """Scenario 4: what is in the ledger is in no catalog, so that a fork can neither get it nor miss it."""
     lake = given_up.flush_lake
     expected = given_up.rows()
-    real = file_cleanup._remove_all
+    real = batches.remove_files
     forks: list[Any] = []
 
     def fork_and_remove(*arguments: Any, **named: Any) -> Any:
         forks.append(fork(lake.lake, "late"))
-        with pytest.raises(NotFoundError, match="not retained"):
+        with pytest.raises(NotFoundError, match="no longer retained"):
             fork(lake.lake, "earlier", as_of=forks[0].catalog.begin_snapshot - 3)
         return real(*arguments, **named)
 
-    monkeypatch.setattr(file_cleanup, "_remove_all", fork_and_remove)
+    monkeypatch.setattr(batches, "remove_files", fork_and_remove)
     assert cleanup(lake)["files_deleted"] == 9
     late = Filled(upkeep(lake, forks[0]))
     assert late.rows() == late.in_files() == given_up.rows() == expected
     assert no_findings(lake.lake)
 
 
-def test_a_check_that_takes_too_long_is_given_up(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_takes_too_long_is_aborted(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits wait for it, and so it has a limit."""
     lake = given_up.flush_lake
     doomed = scheduled(lake)
@@ -212,7 +212,7 @@ def test_a_check_that_takes_too_long_is_given_up(given_up: Filled, monkeypatch: 
     assert ledger_of(lake) == []
 
 
-def test_a_role_that_may_not_look_everywhere_deletes_nothing(given_up: Filled) -> None:
+def test_a_role_without_access_to_all_tables_deletes_nothing(given_up: Filled) -> None:
     """Scenario 1: a guard that cannot see a table says nothing about it."""
     lake, role = given_up.flush_lake, f"cleaner_{uuid.uuid4().hex[:8]}"
     doomed = scheduled(lake)
@@ -279,7 +279,7 @@ def test_a_crash_between_evidence_and_removal_is_finished_by_the_next_run(
     def dying(*_: Any, **__: Any) -> Any:
         raise Crash
 
-    monkeypatch.setattr(file_cleanup, "_remove_all", dying)
+    monkeypatch.setattr(batches, "remove_files", dying)
     with pytest.raises(Crash):
         cleanup(lake)
     monkeypatch.undo()
@@ -300,7 +300,7 @@ def test_a_crash_between_removal_and_record_is_finished_by_the_next_run(
     def dying(*_: Any, **__: Any) -> Any:
         raise Crash
 
-    monkeypatch.setattr(file_cleanup, "finish_deletions", dying)
+    monkeypatch.setattr(batches, "finish_deletions", dying)
     with pytest.raises(Crash):
         cleanup(lake)
     monkeypatch.undo()
@@ -315,9 +315,10 @@ def test_a_real_kill_between_evidence_and_removal(given_up: Filled, tmp_path: Pa
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, sys\n"
-        "from lakefork.spark import file_cleanup\n"
-        "file_cleanup._remove_all = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from lakefork.params import FileCleanupParams\n"
+        "from lakefork.removal import batches\n"
+        "from lakefork.upkeep.cleanup import run as file_cleanup\n"
+        "batches.remove_files = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from lakefork.model.params import FileCleanupParams\n"
         "from lakefork.spark.job import run_job\n"
         "run_job(FileCleanupParams, file_cleanup.run_file_cleanup)\n"
     )
@@ -362,7 +363,7 @@ def test_a_run_that_lost_its_lease_removes_nothing_more(given_up: Filled, monkey
     assert on_disk(root_of(lake)) == referenced(lake)
 
 
-def test_a_file_that_cannot_be_removed_is_said_and_tried_again(given_up: Filled) -> None:
+def test_a_file_that_cannot_be_removed_is_reported_and_retried(given_up: Filled) -> None:
     """Scenario 16: storage that refuses is said clearly, nothing is lost, the next run goes on."""
     lake = given_up.flush_lake
     victim = Path(sorted(scheduled(lake))[0])
@@ -370,7 +371,7 @@ def test_a_file_that_cannot_be_removed_is_said_and_tried_again(given_up: Filled)
     victim.unlink()
     victim.mkdir()
     with pytest.raises(
-        JobFailedError, match=r"1 file\(s\) could not be removed, the next run tries again; the first: "
+        JobFailedError, match=r"1 file\(s\) could not be removed; the next run retries; the first: "
     ) as caught:
         cleanup(lake)
     assert caught.value.result["files_deleted"] == 8
@@ -406,7 +407,7 @@ def test_an_approved_plan_and_one_that_changed(given_up: Filled) -> None:
     assert {row[0] for row in lake.sql("SELECT plan_id FROM system.deletions")} == {plan["plan_id"]}
     finished = "SELECT begun_at <= done_at FROM lakefork.plan WHERE plan_id = %s"
     assert lake.sql(finished, plan["plan_id"]) == [(True,)]
-    with pytest.raises(NotFoundError, match="there is no plan 'nonsense' of file_cleanup"):
+    with pytest.raises(NotFoundError, match="plan 'nonsense' of file_cleanup does not exist"):
         cleanup(lake, plan_id="nonsense")
 
 
@@ -430,12 +431,12 @@ def test_dropping_in_a_fork_does_not_touch_what_the_parent_has(cloned: Cloned) -
 
 def test_many_files_are_removed_by_spark(given_up: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenario 7: in batches of a bounded size."""
-    monkeypatch.setattr(file_cleanup, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(files, "FILES_PER_TASK", 2)
     monkeypatch.setattr(file_cleanup, "FILES_AT_ONCE", 5)
     lake = given_up.flush_lake
     assert cleanup(lake)["files_deleted"] == 9
     assert on_disk(root_of(lake)) == referenced(lake)
-    assert any("looked at" in line for line in lake.lines)
+    assert any("file(s) checked" in line for line in lake.lines)
 
 
 def test_settings_have_durations(given_up: Filled) -> None:
@@ -453,14 +454,14 @@ def stray_file(lake: FlushLake, number: int) -> Path:
     return stray
 
 
-def test_orphans_go_by_the_same_steps(given_up: Filled) -> None:
+def test_orphans_are_deleted_by_the_same_steps(given_up: Filled) -> None:
     lake = given_up.flush_lake
     cleanup(lake)
     stray = stray_file(lake, 77)
     assert cleanup(lake, orphans=True)["orphans"] == 0, "it is young"
     plan = cleanup(lake, orphans=True, older_than="1s", dry_run=True)
     assert (plan["orphans"], plan["bytes_planned"]) == (1, len(b"left by somebody"))
-    assert f"no catalog knows {stray}" in plan["plan"]
+    assert f"orphan {stray}" in plan["plan"]
     assert cleanup(lake)["orphans"] == 0
     result = cleanup(lake, plan_id=plan["plan_id"])
     assert (result["orphans"], result["files_deleted"], stray.exists()) == (1, 1, False)
@@ -545,8 +546,8 @@ def test_trash_and_undelete(given_up: Filled) -> None:
     assert len(on_disk(trash)) == 9
     assert {row[1] for row in ledger_of(lake)} == {"trashed"}
     with connect(lake.lake.dsn) as connection:
-        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (9, [])
-        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (0, [])
+        assert undelete.undelete(connection, "the_run", LOCAL) == (9, [])
+        assert undelete.undelete(connection, "the_run", LOCAL) == (0, [])
     assert {path: Path(path).read_bytes() for path in doomed} == doomed
     assert lake.sql("SELECT count(*) FROM system.deletions WHERE restored_at IS NOT NULL") == [(9,)]
     time.sleep(1.1)
@@ -579,7 +580,7 @@ def test_what_cannot_be_removed_from_the_trash_stays_there(given_up: Filled) -> 
     content = victim.read_bytes()
     victim.unlink()
     victim.mkdir()
-    with pytest.raises(JobFailedError, match=rf"1 file\(s\) could not be removed, .* the first: {victim}"):
+    with pytest.raises(JobFailedError, match=rf"1 file\(s\) could not be removed; .* the first: {victim}"):
         cleanup(lake, settings=settings)
     assert lake.sql("SELECT trash_path, outcome FROM system.deletions WHERE outcome <> 'removed'") == [
         (str(victim), "trashed")
@@ -594,9 +595,7 @@ def test_what_cannot_be_removed_from_the_trash_stays_there(given_up: Filled) -> 
 
 
 @pytest.mark.parametrize("step", ["restore_from_trash", "finish_restore"])
-def test_an_undelete_that_was_cut_off_loses_nothing(
-    given_up: Filled, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_an_interrupted_undelete_loses_nothing(given_up: Filled, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     lake = given_up.flush_lake
     doomed = {path: Path(path).read_bytes() for path in scheduled(lake)}
     settings = lake.settings.model_copy(update=WITH_TRASH)
@@ -605,15 +604,15 @@ def test_an_undelete_that_was_cut_off_loses_nothing(
     def dying(*_: Any, **__: Any) -> Any:
         raise Crash
 
-    monkeypatch.setattr(file_cleanup, step, dying)
+    monkeypatch.setattr(undelete, step, dying)
     with connect(lake.lake.dsn) as connection:
         with pytest.raises(Crash):
-            file_cleanup.undelete(connection, "the_run", LOCAL)
+            undelete.undelete(connection, "the_run", LOCAL)
         monkeypatch.undo()
         execute(lake, AGED)
         time.sleep(1.1)
         assert cleanup(lake, settings=settings, orphans=True, older_than="1s")["orphans"] == 0
-        assert file_cleanup.undelete(connection, "the_run", LOCAL) == (9, [])
+        assert undelete.undelete(connection, "the_run", LOCAL) == (9, [])
     assert {path: Path(path).read_bytes() for path in doomed} == doomed
     cleanup(lake, settings=settings, orphans=True, older_than="1s")
     assert {path: Path(path).read_bytes() for path in doomed} == doomed
@@ -626,13 +625,13 @@ def test_the_trash_is_not_emptied_and_brought_back_at_once(given_up: Filled) -> 
     with lake.context(job="file_cleanup") as context, connect(lake.lake.dsn) as connection:
         context.leases.take(context.connection, "file_cleanup")
         with pytest.raises(LeaseHeldError, match="file_cleanup is being worked on"):
-            file_cleanup.undelete(connection, "the_run", LOCAL)
+            undelete.undelete(connection, "the_run", LOCAL)
         execute(lake, AGED)
         job_id = context.run.job_id
         taken = ledger.take_old_trash(context.connection, job_id, week, 0, 4)
         others = ledger.take_for_restore(context.connection, job_id, "the_run", 0, 100)
         assert (len(taken), len(others)) == (4, 5)
-        assert not set(taken) & {row["deletion_id"] for row in others}
+        assert not set(taken) & {one.deletion_id for one in others}
         assert set(ledger.take_old_trash(context.connection, job_id, week, 0, 100)) == set(taken)
         with pytest.raises(LeaseLostError):
             ledger.take_old_trash(context.connection, "nobody", week, 0, 100)
@@ -663,7 +662,7 @@ def on_s3(flush_lake: FlushLake, s3: str, make_settings: Callable[..., Settings]
         yield lake, batches
 
 
-def test_cleanup_on_s3_goes_on_after_an_s3_that_was_busy(
+def test_cleanup_on_s3_continues_after_throttling(
     on_s3: tuple[FlushLake, Any], make_settings: Callable[..., Settings]
 ) -> None:
     """Scenario 16: an S3 that answers 503 is one clear error, nothing is lost, the next run goes on."""
@@ -683,7 +682,7 @@ def test_cleanup_on_s3_goes_on_after_an_s3_that_was_busy(
     server = ThreadingHTTPServer(("127.0.0.1", 0), Busy)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     busy = make_settings(storage=StorageSettings(s3_endpoint=f"http://127.0.0.1:{server.server_port}"))
-    with pytest.raises(JobFailedError, match=r"2 file\(s\) could not be removed, the next run tries again"):
+    with pytest.raises(JobFailedError, match=r"2 file\(s\) could not be removed; the next run retries"):
         cleanup(lake, settings=busy)
     server.shutdown()
     server.server_close()
@@ -694,14 +693,14 @@ def test_cleanup_on_s3_goes_on_after_an_s3_that_was_busy(
 
 
 def test_trash_and_undelete_on_s3(on_s3: tuple[FlushLake, Any]) -> None:
-    """Files stay in their place: whoever brings them back takes them off the list of those to remove."""
+    """Files stay where they are: restoring them removes them from the list of files to delete."""
     lake, batches = on_s3
     doomed, settings = scheduled(lake), lake.settings.model_copy(update=WITH_TRASH)
     assert cleanup(lake, "the_run", settings)["files_deleted"] == 2
     assert doomed < batches()
     storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
     with connect(lake.lake.dsn) as connection:
-        assert file_cleanup.undelete(connection, "the_run", storage) == (2, [])
+        assert undelete.undelete(connection, "the_run", storage) == (2, [])
     execute(lake, AGED)
     assert cleanup(lake, settings=settings, orphans=True, older_than="1s")["orphans"] == 0
     assert doomed < batches()

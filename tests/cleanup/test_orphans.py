@@ -12,23 +12,24 @@ from typing import Any
 import boto3
 import pytest
 
-from cleanup_lake import age_schedule, cleanup, execute, gc
-from flush_lake import FlushLake
-from fork_lake import fork
-from lake import add_file, make_catalog, make_table
 from lakefork.catalog.catalogs import create_catalog, drop_catalog
 from lakefork.catalog.connection import connect
-from lakefork.catalog.flushes import reserve_batches
 from lakefork.catalog.roots import installation_id
+from lakefork.catalog.staging import reserve_batches
 from lakefork.errors import LakeforkError, NotFoundError, StorageError
 from lakefork.settings import Settings, StorageSettings
-from lakefork.spark.orphans import find_orphans, known_paths
 from lakefork.sql.engine import Engine
 from lakefork.storage.markers import MARKER, RootOwner, claim_root, is_marker
 from lakefork.storage.removal import remove_many
-from sql_lake import SqlLake
+from lakefork.upkeep.cleanup.orphans import find_orphans, known_paths
+from support.cleanup_lake import age_schedule, cleanup, execute, gc
+from support.flush_lake import FlushLake
+from support.fork_lake import fork
+from support.lake import add_file, make_catalog, make_table
+from support.sql_lake import SqlLake
 
 TEMPORARY = "0123456789abcdef" * 2
+LEFT = f".manifest.json.{TEMPORARY}"  # of a run that died while it wrote
 NO_TIME = datetime.timedelta(0)
 
 
@@ -82,7 +83,7 @@ def filled(flush_lake: FlushLake) -> FlushLake:
     return flush_lake
 
 
-def test_what_upkeep_leaves_is_needed(flush_lake: FlushLake) -> None:
+def test_files_left_by_upkeep_are_needed(flush_lake: FlushLake) -> None:
     flush_lake.lake.run(TABLES)
     for start in (0, 10):
         for user in USERS:
@@ -98,13 +99,14 @@ def test_what_upkeep_leaves_is_needed(flush_lake: FlushLake) -> None:
     assert orphans(flush_lake) == []
 
 
-def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> None:
+def test_orphans_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> None:
     root = Path(filled.lake.catalog.data_path)
     strays = write(
-        root / "app/ours/t ü 50%.parquet", root / "app/mine/user_ada/batch-999.parquet", root / "app/gone/shared/batch-0.parquet",
-        root / "app/gone/shared/manifest.json", root / f"app/ours/shared/.batch-0.parquet.{TEMPORARY}", root / "app/ours/shared/a%20b",
-        root / "configs/app/schemas/ours/notes.txt", root / "app/ours/.quarantine/nobody/shared/batch-0.parquet",
+        root / "app/ours/t ü 50%/batch-0.parquet", root / "app/mine/user_ada/batch-999.parquet", root / "app/gone/shared/batch-0.parquet",
+        root / "app/gone/shared/manifest.json", root / f"app/ours/shared/.batch-0.parquet.{TEMPORARY}", root / "app/ours/shared/a%20b/batch-0.parquet",
+        root / "app/ours/.quarantine/nobody/shared/batch-0.parquet",
     )  # fmt: skip
+    give_out(filled, root / "app/ours/t ü 50%", root / "app/ours/shared/a%20b")
     shutil.rmtree(root / "app/gone")
     mark(filled, root / "app/gone")
     write(root / "app/gone/shared/batch-0.parquet", root / "app/gone/shared/manifest.json")
@@ -113,7 +115,7 @@ def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> No
     assert orphans(filled) == strays
     assert orphans(filled, "main") == strays
     with filled.context(job="file_cleanup") as context:
-        stray = f"{root}/app/ours/shared/a%20b"
+        stray = f"{root}/app/ours/shared/a%20b/batch-0.parquet"
         found = next(one for one in find_orphans(context, None, NO_TIME) if one.path == stray)
         assert (found.size_bytes, found.root) == (5, str(root))
         assert found.modified.tzinfo is not None
@@ -122,7 +124,19 @@ def test_strays_of_all_kinds_are_found_with_their_facts(filled: FlushLake) -> No
         assert known_paths(context.connection, filled.files_on_disk()) == needed
 
 
-def test_what_lies_outside_of_marked_directories_is_somebody_elses(filled: FlushLake, tmp_path: Path) -> None:
+def test_files_with_names_that_lakefork_does_not_write_are_left_alone(filled: FlushLake) -> None:
+    root = Path(filled.lake.catalog.data_path)
+    foreign = write(
+        root / "app/ours/notes.txt", root / "app/ours/shared/README", root / "app/ours/shared/batch-0.parquet.bak",
+        root / "app/ours/shared/batch-00.parquet", root / "app/ours/sub/data.csv", root / "app/ours/.quarantine/x/y.parquet",
+        root / "configs/top.txt", root / "configs/app/mine.json", root / "configs/app/schemas/ours/notes.txt",
+    )  # fmt: skip
+    assert orphans(filled) == []
+    assert cleanup(filled, orphans=True, older_than="1s")["orphans"] == 0
+    assert all(Path(path).exists() for path in foreign)
+
+
+def test_files_outside_marked_directories_are_left_alone(filled: FlushLake, tmp_path: Path) -> None:
     """Wherever it is, and whatever it is called."""
     root = Path(filled.lake.catalog.data_path)
     foreign = write(
@@ -137,13 +151,13 @@ def test_what_lies_outside_of_marked_directories_is_somebody_elses(filled: Flush
     (root / "app/theirs" / MARKER).write_text(json.dumps({**marker, "installation": "another"}))
     give_out(filled, root / "app/theirs")
     assert orphans(filled) == []
-    (line,) = [line for line in filled.lines if "have no marker of this installation" in line]
+    (line,) = [line for line in filled.lines if "without a marker of this installation" in line]
     assert line.startswith("3 directories ")
     assert cleanup(filled, orphans=True, older_than="1s")["orphans"] == 0
     assert all(Path(path).exists() for path in foreign)
 
 
-def test_batches_with_numbers_that_were_never_given_out_are_left_alone_and_said(filled: FlushLake) -> None:
+def test_batches_with_unreserved_numbers_are_left_alone_and_reported(filled: FlushLake) -> None:
     """Postgres was restored to an earlier time, or somebody else writes there."""
     root = Path(filled.lake.catalog.data_path)
     beyond = write(
@@ -194,7 +208,7 @@ def test_young_files_and_files_being_written_are_spared(filled: FlushLake) -> No
     assert orphans(filled, older_than=datetime.timedelta(hours=1)) == []
 
 
-def test_scheduled_files_are_left_to_those_who_scheduled_them(filled: FlushLake) -> None:
+def test_scheduled_files_are_no_orphans(filled: FlushLake) -> None:
     root = filled.lake.catalog.data_path
     write(f"{root}/app/ours/shared/batch-90.parquet", f"{root}/app/ours/shared/batch-91.parquet")
     filled.sql(
@@ -233,7 +247,7 @@ def test_a_fork_keeps_the_files_of_a_parent_that_is_forgotten(filled: FlushLake)
     assert any("configs/" in path for path in found)
     assert any(path.endswith("manifest.json") for path in found)
     assert child.rows("SELECT count(*) FROM app.ours") == [(3,)]
-    with pytest.raises(NotFoundError, match="no catalog 'main'"):
+    with pytest.raises(NotFoundError, match="catalog 'main' does not exist"):
         orphans(filled, "main")
 
 
@@ -244,18 +258,18 @@ def test_odd_spellings_of_references_count(filled: FlushLake, data_dir: Path) ->
         table = make_table(connection, make_catalog(connection, "odd", f"file://{root}//"))
         write(
             *(
-                f"{root}/app/t/{name}"
+                f"{root}/app/t/{name}/{LEFT}"
                 for name in ("shared/a", "shared/b", "shared/c", "d d", "e%20e", "shared/ü=%", "f f")
             )
         )
         for path in ("shared//a", "/shared/b", "shared/c/", "d%20d", "e%20e", "shared/%C3%BC%3D%25"):
-            add_file(connection, table, path)
+            add_file(connection, table, f"{path}/{LEFT}")
         add_file(connection, table, "x")
         connection.execute(
             "UPDATE ducklake_data_file SET path = %s, path_is_relative = false WHERE path = 'x'",
-            (f"file:///{root}/app//t/f%20f",),
+            (f"file:///{root}/app//t/f%20f/{LEFT}",),
         )
-        (stray,) = write(f"{root}/app/t/shared/d d")
+        (stray,) = write(f"{root}/app/t/shared/d d/{LEFT}")
         assert orphans(filled, "odd") == [stray]
         connection.execute("UPDATE ducklake_table SET path = '//t/' WHERE path = 't'")
         connection.execute(
@@ -271,7 +285,7 @@ def test_odd_spellings_of_references_count(filled: FlushLake, data_dir: Path) ->
 
 
 @pytest.mark.parametrize("table", ["ducklake_metadata", "ducklake_schema", "ducklake_table"])
-def test_files_of_which_nobody_knows_where_they_lie_are_refused(filled: FlushLake, table: str) -> None:
+def test_files_with_unknown_paths_are_refused(filled: FlushLake, table: str) -> None:
     key = "scope_id" if table == "ducklake_metadata" else "catalog_id"
     filled.sql(f"DELETE FROM {table} WHERE {key} = %s RETURNING 1", filled.lake.catalog.catalog_id)
     with pytest.raises(StorageError, match=r"catalog \d+ has files of table \d+ and does not know its path"):
@@ -288,7 +302,8 @@ def test_nested_roots_belong_to_the_inner_catalog_and_prefixes_are_others(filled
         connection.execute(set_path, (f"{root}/app/inner", "/elsewhere/inner"))
         connection.execute(set_path, (f"{root}er", "/elsewhere/longer"))
     inner, deeper, longer, own = (
-        f"{root}/app/inner/a/b/x", f"{root}/app/inner/a/b/c/d", f"{root}er/app/ours/shared/x", f"{root}/app/inners/x",
+        f"{root}/app/inner/a/b/{LEFT}", f"{root}/app/inner/a/b/c/{LEFT}", f"{root}er/app/ours/shared/{LEFT}",
+        f"{root}/app/inners/{LEFT}",
     )  # fmt: skip
     mark(filled, f"{root}/app/inner/a/b", f"{root}er/app/ours", f"{root}/app/inners")
     write(inner, deeper, longer, own)
@@ -309,13 +324,13 @@ def test_links_in_a_root_are_neither_orphans_nor_ways_out(filled: FlushLake, tmp
     assert orphans(filled) == []
 
 
-def test_a_root_behind_a_link_is_the_same_for_whoever_refers_to_it_without(filled: FlushLake, tmp_path: Path) -> None:
+def test_a_root_behind_a_link_is_the_same_without_the_link(filled: FlushLake, tmp_path: Path) -> None:
     root = Path(filled.lake.catalog.data_path)
     needed = filled.paths("app.mine") + filled.paths("app.ours")
     fork(filled.lake, "child", f"{tmp_path}/child")
     mounted = root.rename(tmp_path / "mounted")
     root.symlink_to(mounted)
-    (stray,) = write(root / "app/ours/stray")
+    (stray,) = write(root / "app/ours" / LEFT)
     assert orphans(filled) == [stray]
     filled.sql("DELETE FROM ducklake_data_file WHERE catalog_id = %s RETURNING 1", filled.lake.catalog.catalog_id)
     assert not {*orphans(filled)} & {*needed}
@@ -330,13 +345,13 @@ def test_two_roots_that_are_one_by_a_link_are_left_alone_and_the_others_are_not(
         for name in ("other", "third"):
             create_catalog(connection, name, f"{data_dir}/{name}")
     (data_dir / "other").symlink_to(filled.lake.catalog.data_path)
-    write(f"{filled.lake.catalog.data_path}/app/ours/x")
+    write(f"{filled.lake.catalog.data_path}/app/ours/{LEFT}")
     mark(filled, data_dir / "third/app/t")
-    (stray,) = write(data_dir / "third/app/t/x")
+    (stray,) = write(data_dir / "third/app/t" / LEFT)
     for catalog, found in ((None, [stray]), ("main", []), ("other", []), ("third", [stray])):
         assert orphans(filled, catalog) == found
         (line,) = [line for line in filled.lines if "by a link" in line]
-        assert "are the same directory by a link" in line and "both are left alone" in line
+        assert "are the same directory by a link" in line and "both are skipped" in line
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "another"])
@@ -499,7 +514,7 @@ def test_a_lake_on_s3(flush_lake: FlushLake, s3: str, make_settings: Callable[..
         mark(lake, "s3://lake/cloud/app/gone")
         give_out(lake, "s3://lake/cloud/app/t/user_ada", "s3://vault@lake/far/app/u/shared")
         strays = [
-            "cloud/app/t/stray ü+%.parquet", "cloud/app/t/user_ada/batch-50.parquet", "cloud/app/gone/shared/manifest.json",
+            f"cloud/app/t/stray ü+%/{LEFT}", "cloud/app/t/user_ada/batch-50.parquet", "cloud/app/gone/shared/manifest.json",
             "far/app/u/shared/batch-50.parquet",
         ]  # fmt: skip
         foreign = [

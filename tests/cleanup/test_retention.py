@@ -1,4 +1,4 @@
-"""retention_gc: exactly what the policies give up goes, and nobody else loses anything."""
+"""retention_gc removes exactly what the policies give up, and other catalogs lose nothing."""
 
 import contextlib
 import datetime
@@ -11,20 +11,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from cleanup_lake import age_schedule, cleanup, execute, gc, gc_and_clean, on_disk, referenced, scheduled
-from cloned_lake import Cloned, three_flushes_and_a_dedup
-from flush_lake import Filled, FlushLake
-from fork_lake import fork, no_findings, upkeep
 from lakefork.catalog import retention
 from lakefork.catalog.catalogs import Catalog, drop_catalog, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import set_retention, tag_snapshot, untag_snapshot
-from lakefork.durations import seconds_of
 from lakefork.errors import AlreadyExistsError, InvalidInputError, LeaseLostError, NotFoundError
-from lakefork.maintenance.retention import RetentionFacts
+from lakefork.model.durations import seconds_of
 from lakefork.settings import RetentionSettings, Settings
-from lakefork.spark import retention_gc
-from sql_lake import SqlLake
+from lakefork.upkeep.retention import run as retention_gc
+from lakefork.upkeep.retention.plan import RetentionFacts
+from support.cleanup_lake import age_schedule, cleanup, execute, gc, gc_and_clean, on_disk, referenced, scheduled
+from support.cloned_lake import Cloned, three_flushes_and_a_dedup
+from support.flush_lake import Filled, FlushLake
+from support.fork_lake import fork, no_findings, upkeep
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def root_of(lake: FlushLake) -> Path:
     return Path(lake.lake.catalog.data_path).parent
 
 
-def test_old_snapshots_go_with_what_only_they_needed(filled: Filled) -> None:
+def test_old_snapshots_expire_with_what_only_they_needed(filled: Filled) -> None:
     lake = filled.flush_lake
     expected, before = filled.rows(), newest(lake)
     files = on_disk(root_of(lake))
@@ -91,7 +91,7 @@ def test_old_snapshots_go_with_what_only_they_needed(filled: Filled) -> None:
     assert gc(lake, retain_snapshots=1)["files_released"] == 0
 
 
-def test_delete_files_go_the_same_way(filled: Filled) -> None:
+def test_delete_files_expire_the_same_way(filled: Filled) -> None:
     """Lakefork writes none; other writers of this catalog format do."""
     lake = filled.flush_lake
     execute(
@@ -128,7 +128,7 @@ def test_below_the_floor_nothing_is_read(filled: Filled) -> None:
     kept = lake.sql("SELECT snapshot_id FROM lakefork.retained_from")[0][0]
     assert at(lake.lake, kept) != []
     with pytest.raises(
-        NotFoundError, match=f"snapshot {kept - 1} is not retained any more: this catalog keeps those from {kept} on"
+        NotFoundError, match=f"snapshot {kept - 1} is no longer retained: this catalog keeps those from {kept} on"
     ):
         at(lake.lake, kept - 1)
 
@@ -171,13 +171,30 @@ def test_policies_of_settings_catalogs_and_tables(filled: Filled) -> None:
     assert plan["files_scheduled"] == 6, "the table keeps more than its catalog"
     gc(lake, settings=settings)
     assert len(at(lake.lake, last - 1)) > 0
-    with pytest.raises(NotFoundError, match=r"snapshot \d+ is not retained any more: table app.mine keeps those from"):
+    with pytest.raises(NotFoundError, match=r"snapshot \d+ is no longer retained: table app.mine keeps those from"):
         lake.lake.rows(f"SELECT * FROM app.mine AT (VERSION => {last - 1})", user="ada")
-    with pytest.raises(NotFoundError, match="not retained"):
+    with pytest.raises(NotFoundError, match="no longer retained"):
         fork(lake.lake, "x", as_of=last - 1)
     with connect(lake.lake.dsn) as connection:
         set_retention(connection, "main", None, None)
     assert no_findings(lake.lake)
+
+
+def test_retention_days_of_a_namespace_hold_for_its_tables(filled: Filled) -> None:
+    lake = filled.flush_lake
+    with connect(lake.lake.dsn) as connection:
+        set_retention(connection, "main", 1, None)
+    lake.lake.run("CREATE NAMESPACE other; ALTER NAMESPACE other SET OPTIONS (retention_days = 5)")
+    assert gc(lake, dry_run=True)["files_scheduled"] == 9
+    lake.lake.run("ALTER NAMESPACE app SET OPTIONS (retention_days = 5)")
+    assert gc(lake, dry_run=True)["files_scheduled"] == 0
+    lake.lake.run("ALTER TABLE app.ours SET (retain_snapshots = 1)")
+    assert gc(lake, dry_run=True)["files_scheduled"] == 3, "what a table says itself counts"
+    last = newest(lake)
+    gc(lake)
+    assert lake.lake.rows(f"SELECT * FROM app.mine AT (VERSION => {last - 1})", user="ada")
+    with pytest.raises(NotFoundError, match="no longer retained"):
+        at(lake.lake, last - 2)
 
 
 def keeps(lake: FlushLake, time: str) -> Settings:
@@ -198,7 +215,7 @@ def test_a_table_that_kept_more_gives_up_what_a_run_takes_from_its_catalog(fille
     check_that_what_can_be_read_is_exact(lake, before, ("app.ours", last - 3))
 
 
-def test_a_table_that_is_to_keep_more_begins_with_what_is_left(filled: Filled) -> None:
+def test_a_table_that_keeps_more_begins_with_what_is_left(filled: Filled) -> None:
     """The catalog gave up its files before the table had a policy of its own."""
     lake = filled.flush_lake
     before, last = history_of(lake), newest(lake)
@@ -226,7 +243,7 @@ def test_an_older_plan_does_not_bring_a_floor_down(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_what_can_be_read_is_exact_whatever_policies_came_and_went(filled: Filled, seed: int) -> None:
+def test_reads_are_exact_after_any_changes_of_policies(filled: Filled, seed: int) -> None:
     lake, dice = filled.flush_lake, random.Random(seed)  # noqa: S311 - it must repeat
     before = history_of(lake)
     for number in range(6):
@@ -251,13 +268,13 @@ def test_only_a_snapshot_that_is_complete_can_be_tagged(filled: Filled) -> None:
     with connect(lake.lake.dsn) as connection:
         set_retention(connection, "main", 3, None)
         gc(lake, settings=keeps(lake, "7d"))
-        with pytest.raises(NotFoundError, match=rf"snapshot {last} is not retained any more: table app.ours keeps"):
+        with pytest.raises(NotFoundError, match=rf"snapshot {last} is no longer retained: table app.ours keeps"):
             tag_snapshot(connection, "main", last, "half")
         tag_snapshot(connection, "main", last + 2, "whole")
         lake.lake.run("ALTER TABLE app.mine SET (retain_for = '90d')")
         set_retention(connection, "main", 1, None)
         gc(lake, settings=keeps(lake, "7d"))
-        with pytest.raises(NotFoundError, match=r"not retained any more: this catalog keeps"):
+        with pytest.raises(NotFoundError, match=r"no longer retained: this catalog keeps"):
             tag_snapshot(connection, "main", last + 1, "half")
 
 
@@ -272,7 +289,7 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
     assert expected
     with connect(lake.lake.dsn) as connection:
         tag_snapshot(connection, "main", tagged, "release")
-        with pytest.raises(AlreadyExistsError, match="catalog 'main' has a tag 'release' already"):
+        with pytest.raises(AlreadyExistsError, match="catalog 'main' already has a tag 'release'"):
             tag_snapshot(connection, "main", tagged, "release")
         with pytest.raises(InvalidInputError, match="tag name"):
             tag_snapshot(connection, "main", tagged, "a b")
@@ -280,7 +297,7 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
             tag_snapshot(connection, "main", 10**6, "future")
     gc_and_clean(lake)
     assert at(lake.lake, tagged) == expected
-    with pytest.raises(NotFoundError, match="not retained"):
+    with pytest.raises(NotFoundError, match="no longer retained"):
         at(lake.lake, tagged - 1)
     assert fork(lake.lake, "of_tag", as_of=tagged).rows("SELECT * FROM app.ours ORDER BY id") == expected
     with connect(lake.lake.dsn) as connection:
@@ -295,8 +312,8 @@ def test_tagged_snapshots_are_kept(filled: Filled) -> None:
     assert no_findings(lake.lake)
 
 
-def test_what_only_a_tag_kept_goes_with_it(filled: Filled) -> None:
-    """Also if nobody commits anything any more."""
+def test_what_only_a_tag_kept_expires_with_it(filled: Filled) -> None:
+    """Also without further commits."""
     lake = filled.flush_lake
     expected = filled.rows()
     with connect(lake.lake.dsn) as connection:
@@ -347,7 +364,7 @@ def test_the_parent_cleans_up_and_the_fork_reads_on(filled: Filled) -> None:
     assert no_findings(lake.lake)
 
 
-def test_dropped_catalogs_go_when_their_time_is_over(filled: Filled) -> None:
+def test_dropped_catalogs_expire(filled: Filled) -> None:
     lake = filled.flush_lake
     child = fork(lake.lake, "child")
     child.run("INSERT INTO app.ours VALUES (77, 'own')")
@@ -391,7 +408,7 @@ def test_forks_past_their_time_are_dropped(filled: Filled) -> None:
     execute(lake, "UPDATE lakefork.fork SET expires_at = expires_at - interval '2 hours'")
     plan = gc(lake, dry_run=True)
     assert plan["forks_dropped"] == 1
-    assert "  brief: is dropped, as a fork that was wanted until" in plan["plan"]
+    assert "  brief: is dropped, as a fork that expired at" in plan["plan"]
     assert lake.sql("SELECT count(*) FROM system.catalogs") == [(3,)]
     assert gc(lake, plan_id=plan["plan_id"])["forks_dropped"] == 1
     assert lake.sql("SELECT catalog_name FROM system.catalogs ORDER BY 1") == [("long",), ("main",)]
@@ -430,7 +447,7 @@ def test_dropped_tables_take_their_hot_rows_along(filled: Filled) -> None:
     assert lake.sql(f"SELECT count(*) FROM hot.{name} WHERE catalog_id = %s", lake.lake.catalog.catalog_id) == [(0,)]
     child.run("DROP TABLE app.gone")
     gc(lake, retain_snapshots=1)
-    assert lake.sql("SELECT to_regclass(%s)", f"hot.{name}") == [(None,)], "nobody has that hot table any more"
+    assert lake.sql("SELECT to_regclass(%s)", f"hot.{name}") == [(None,)], "no catalog has that hot table"
     assert lake.sql(
         "SELECT count(*) FROM lakefork.hot_count c WHERE NOT EXISTS (SELECT FROM ducklake_table t WHERE t.table_id = c.table_id)"
     ) == [(0,)]
@@ -446,7 +463,7 @@ def test_old_definitions_outlive_their_snapshots(filled: Filled) -> None:
     )
     expected = lake.lake.rows("SELECT * FROM app.ours ORDER BY id")
     gc(lake, retain_snapshots=1)
-    lake.lake.engine._resources.lookup._definitions.clear()
+    lake.lake.engine._resources.lookup._definitions._kept.clear()
     assert lake.lake.rows("SELECT * FROM app.ours ORDER BY id") == expected
     child = fork(lake.lake, "child")
     assert child.rows("SELECT * FROM app.ours ORDER BY id") == expected
@@ -485,7 +502,7 @@ def test_an_approved_plan_is_carried_out_as_it_was(filled: Filled) -> None:
     result = gc(lake, plan_id=plan["plan_id"])
     assert result["files_scheduled"] == plan["files_scheduled"] == 9, "what came later is not part of it"
     assert filled.rows() == filled.in_files()
-    with pytest.raises(NotFoundError, match="there is no plan 'nonsense' of retention_gc"):
+    with pytest.raises(NotFoundError, match="plan 'nonsense' of retention_gc does not exist"):
         gc(lake, plan_id="nonsense")
 
 
@@ -523,10 +540,8 @@ class Crash(BaseException):
 @pytest.mark.parametrize(
     "step", ["remove_files", "remove_rest", "remove_definitions", "drop_unused_hot_tables", "finish_plan"]
 )
-def test_a_run_that_was_cut_off_is_gone_on_with(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, late: bool
-) -> None:
-    """Scenario 7: expiry stops and is gone on with cleanly."""
+def test_an_interrupted_run_is_resumed(filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, late: bool) -> None:
+    """Scenario 7: an interrupted expiry is resumed cleanly."""
     lake = filled.flush_lake
     expected = filled.rows()
     real = getattr(retention, step)
@@ -635,7 +650,7 @@ def catalog_of(lake: FlushLake, name: str) -> Catalog:
         return find_catalog(connection, name)
 
 
-def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) -> None:
+def test_two_that_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) -> None:
     """Catalogs that share all files, each cleaned by a run of its own; the last one notices that it is."""
     lake = filled.flush_lake
     children = [fork(lake.lake, f"c{number}") for number in range(4)]
@@ -674,7 +689,7 @@ def test_two_who_give_up_the_same_file_at_once_schedule_it_once(filled: Filled) 
     assert shared <= scheduled(lake)
 
 
-def test_what_ran_is_forgotten_after_a_time(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_records_of_runs_are_removed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = filled.flush_lake
     execute(lake, "UPDATE lakefork.flush_audit SET audited_at = audited_at - interval '100 days'")
     execute(lake, "UPDATE lakefork.commit_key SET committed_at = committed_at - interval '100 days'")

@@ -1,4 +1,4 @@
-"""Files are listed, removed, trashed and brought back, on disk and on S3; and never anything but files."""
+"""Files are listed, removed, trashed and restored, on disk and on S3; never anything but files."""
 
 import os
 from collections.abc import Iterator
@@ -153,7 +153,7 @@ def test_s3_is_listed_page_by_page(s3: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert [file.path for file in listed] == [*paths[1:30], "s3://lake/root/31"]
 
 
-def test_s3_that_says_no_is_an_error(s3: str) -> None:
+def test_an_s3_refusal_is_an_error(s3: str) -> None:
     options = StorageOptions(s3, "us-east-1")
     with pytest.raises(OSError, match="NoSuchBucket"):
         list(list_tree("s3://no-such-bucket/x", options))
@@ -216,7 +216,7 @@ def test_more_than_one_request_of_deletes(s3: str, monkeypatch: pytest.MonkeyPat
     assert keys(client) == {"root/31"}
 
 
-def test_what_s3_refuses_of_a_bulk_delete_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_in_a_bulk_delete_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
     class Refusing(BaseHTTPRequestHandler):
@@ -277,9 +277,9 @@ def test_nothing_in_the_trash_or_in_its_place_is_overwritten(tmp_path: Path) -> 
     move_to_trash([path], str(tmp_path), DAY, LOCAL)
     Path(path).write_bytes(b"another")
     (refused,) = move_to_trash([path], str(tmp_path), DAY, LOCAL)
-    assert "there is another file" in refused.outcome
+    assert "is another file" in refused.outcome
     (refused,) = restore_from_trash([path], str(tmp_path), DAY, LOCAL)
-    assert "there is another file" in refused.outcome
+    assert "is another file" in refused.outcome
     assert Path(path).read_bytes() == b"another"
     assert (tmp_path / ".trash" / DAY / "a/x").read_bytes() == b"12345"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from duckdb_client import Seen, load_extensions
-from flush_lake import FlushLake
+from support.duckdb_client import ClientView, load_extensions
+from support.flush_lake import FlushLake
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -12,10 +12,10 @@ def extensions() -> None:
 
 
 @pytest.fixture
-def seen(flush_lake: FlushLake) -> Seen:
+def seen(flush_lake: FlushLake) -> ClientView:
     """Catalog main with a table of users and a shared one, both empty."""
     flush_lake.lake.run(
         "CREATE NAMESPACE app; CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY, v TEXT NOT NULL); "
         "CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT)"
     )
-    return Seen(flush_lake)
+    return ClientView(flush_lake)

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.support.lake import resolved_file_id
 
-from lake import Table, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection
+from support.lake import Table, make_catalog, make_table, rows_of
 
 KEY_COLUMN = {"int64": 10, "varchar": 11}
 
@@ -29,7 +30,7 @@ class Files:
         placeholders = [self._add(changes, **file) for file in files]
         catalog_id = self.table.catalog.catalog_id
         done = commit(self.connection, catalog_id, newest_snapshot(self.connection), changes)
-        self.ids += [done.resolved_file_id(one) for one in placeholders]
+        self.ids += [resolved_file_id(done, one) for one in placeholders]
         answer = rows_of(
             self.connection, "SELECT lakefork.note_clean(%s, %s, %s)", catalog_id, self.table.table_id, done.snapshot_id
         )
@@ -141,7 +142,7 @@ def test_a_state_without_one_of_its_files_is_forgotten(files: Files) -> None:
     assert rows_of(files.connection, clean) == [(1,)]
 
 
-def test_states_that_nobody_can_ask_for_are_not_kept(files: Files) -> None:
+def test_states_that_cannot_be_queried_are_not_kept(files: Files) -> None:
     for low in range(3):
         assert files.publish(file(low, low))
     files.connection.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id < lakefork.newest_snapshot()")

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from duckdb_client import attached, run
-from sql_lake import SqlLake
+from support.duckdb_client import attached, run
+from support.sql_lake import SqlLake
 
 ATTACH = re.compile(r"ATTACH 'ducklake:(?P<source>.+)' AS lake \((?P<options>.+)\)\n$")
 
@@ -24,9 +24,12 @@ def test_export(lake: SqlLake, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert tables_of(done.stdout) == [("t",)]
     again = run("export", "main", file, dsn=lake.dsn)
-    assert (again.returncode, again.stderr.count("\n")) == (1, 1) and "exists already" in again.stderr
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1) and "already exists" in again.stderr
     unknown = run("export", "nix", str(tmp_path / "nix"), dsn=lake.dsn)
-    assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1) and "no catalog 'nix'" in unknown.stderr
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (
+        1,
+        1,
+    ) and "catalog 'nix' does not exist" in unknown.stderr
 
 
 def test_client_role(lake: SqlLake) -> None:
@@ -35,6 +38,6 @@ def test_client_role(lake: SqlLake) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("role client_of_cli can read catalog main\n")
     assert tables_of(done.stdout) == [("t",)]
-    assert run("client-role", "client_of_cli", "--drop", dsn=lake.dsn).stdout == "role client_of_cli is gone\n"
+    assert run("client-role", "client_of_cli", "--drop", dsn=lake.dsn).stdout == "role client_of_cli was dropped\n"
     refused = run("client-role", "Bad", dsn=lake.dsn)
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1) and "not well formed" in refused.stderr
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1) and "is invalid" in refused.stderr

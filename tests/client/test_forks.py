@@ -2,14 +2,14 @@
 
 import pytest
 
-from duckdb_client import Seen
-from flush_lake import Filled
-from lakefork.spark import manifests
+from lakefork.upkeep import manifests
+from support.duckdb_client import ClientView
+from support.flush_lake import Filled
 
 BOTH = ("app.mine", "app.ours")
 
 
-def test_forks_and_forks_of_forks(seen: Seen) -> None:
+def test_forks_and_forks_of_forks(seen: ClientView) -> None:
     lake, filled = seen.flush_lake, Filled(seen.flush_lake)
     filled.write(0)
     lake.flush()
@@ -37,7 +37,7 @@ def test_forks_and_forks_of_forks(seen: Seen) -> None:
     assert late.theirs("app.ours") == fork.theirs("app.ours")
 
 
-def test_forks_of_tables_that_are_not_clean_show_an_earlier_state(seen: Seen) -> None:
+def test_forks_of_tables_that_are_not_clean_show_an_earlier_state(seen: ClientView) -> None:
     lake = seen.flush_lake
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")
     lake.flush()
@@ -63,8 +63,8 @@ def dying(*_: object) -> None:
 
 
 @pytest.mark.parametrize(("job", "mended_by"), [("flush", "a fork"), ("dedup", "the next flush")])
-def test_a_publish_whose_job_died_is_looked_at_by_the_next_who_comes(
-    seen: Seen, monkeypatch: pytest.MonkeyPatch, job: str, mended_by: str
+def test_a_publish_whose_job_died_is_checked_by_the_next_job(
+    seen: ClientView, monkeypatch: pytest.MonkeyPatch, job: str, mended_by: str
 ) -> None:
     lake = seen.flush_lake
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")

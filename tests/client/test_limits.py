@@ -10,12 +10,12 @@ import pytest
 from psycopg import sql
 
 from conftest import in_database
-from duckdb_client import libpq, run, stock
-from lake import rows_of
-from lakefork.catalog.client import DEFAULT_CONNECTIONS, client_gaps, create_client_role, drop_client_role
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import restrict_public
-from sql_lake import SqlLake
+from lakefork.transfer.client import DEFAULT_CONNECTIONS, client_gaps, create_client_role, drop_client_role
+from support.duckdb_client import libpq, run, stock
+from support.lake import rows_of
+from support.sql_lake import SqlLake
 
 ROLE = "client_with_limits"
 ADVISORY = "SELECT oid::regprocedure::text, pronargs FROM pg_proc WHERE proname ~ 'advisory' ORDER BY 1"
@@ -131,7 +131,7 @@ def plain_dsn(postgres: str) -> Iterator[str]:
         admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(owner)))
 
 
-def test_without_a_superuser_what_stays_open_is_said_and_commits_go_on(plain_dsn: str, tmp_path: Path) -> None:
+def test_without_a_superuser_gaps_are_reported_and_commits_continue(plain_dsn: str, tmp_path: Path) -> None:
     plain = psycopg.conninfo.make_conninfo(plain_dsn, user="plain_owner", password="x")
     done = run("init", "--data-path", str(tmp_path), dsn=plain)
     assert done.returncode == 0 and done.stderr.count("warning: every login of this database") == 3

@@ -6,19 +6,19 @@ from typing import Any
 import duckdb
 import pytest
 
-from cleanup_lake import gc
-from duckdb_client import Seen, attached, stock
 from lakefork.catalog.catalogs import find_catalog
-from lakefork.catalog.client import export_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
+from lakefork.transfer.client import export_catalog
+from support.cleanup_lake import gc
+from support.duckdb_client import ClientView, attached, stock
 
 Rows = list[tuple[Any, ...]]
 
 
 @pytest.fixture
-def fork(seen: Seen) -> Seen:
+def fork(seen: ClientView) -> ClientView:
     """A fork that inherits a batch, and has replaced it twice since."""
     lake = seen.flush_lake
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")
@@ -31,13 +31,13 @@ def fork(seen: Seen) -> Seen:
     return fork
 
 
-def at_time(seen: Seen, snapshot: int) -> str:
+def at_time(seen: ClientView, snapshot: int) -> str:
     """As a literal, a moment after the snapshot."""
     found = seen.flush_lake.sql("SELECT snapshot_time FROM ducklake_snapshot WHERE snapshot_id = %s", snapshot)
     return f"TIMESTAMPTZ '{found[0][0].isoformat()}' + INTERVAL 1 MILLISECOND"
 
 
-def refused(seen: Seen, exported: Path, at: str) -> None:
+def refused(seen: ClientView, exported: Path, at: str) -> None:
     with pytest.raises(NotFoundError, match="snapshot"):
         seen.lake.rows(f"SELECT * FROM app.ours AT ({at})")
     for duck in (stock(seen.flush_lake.lake.dsn, seen.catalog), attached(str(exported), "READ_ONLY")):
@@ -45,7 +45,7 @@ def refused(seen: Seen, exported: Path, at: str) -> None:
             connection.execute(f"FROM lake.app.ours AT ({at})").fetchall()
 
 
-def export(seen: Seen, path: Path) -> Path:
+def export(seen: ClientView, path: Path) -> Path:
     export_catalog(seen.flush_lake.lake.dsn, seen.catalog, path)
     return path
 
@@ -56,7 +56,7 @@ def exported_rows(path: Path, at: str = "") -> Rows:
         return found
 
 
-def test_a_forks_first_snapshot_is_refused_once_its_files_may_be_gone(fork: Seen, tmp_path: Path) -> None:
+def test_a_forks_first_snapshot_is_refused_once_its_files_may_be_gone(fork: ClientView, tmp_path: Path) -> None:
     """retention_gc keeps the row of the first snapshot, because it says when a catalog began."""
     snapshots = fork.own_snapshots()
     birth, newest = snapshots[0], snapshots[-1]
@@ -72,7 +72,7 @@ def test_a_forks_first_snapshot_is_refused_once_its_files_may_be_gone(fork: Seen
         refused(fork, file, f"TIMESTAMP => {times[number]}")
 
 
-def test_a_tag_keeps_a_snapshot_for_its_own_catalog_only(fork: Seen, tmp_path: Path) -> None:
+def test_a_tag_keeps_a_snapshot_for_its_own_catalog_only(fork: ClientView, tmp_path: Path) -> None:
     lake = fork.flush_lake
     _, _, tagged, of_another, newest = fork.own_snapshots()
     then = fork.ours("app.ours", tagged)
@@ -90,7 +90,7 @@ def test_a_tag_keeps_a_snapshot_for_its_own_catalog_only(fork: Seen, tmp_path: P
     refused(fork, file, f"TIMESTAMP => {after_the_tag}")
 
 
-def test_a_table_that_keeps_less_than_its_catalog_decides(fork: Seen, tmp_path: Path) -> None:
+def test_a_table_that_keeps_less_than_its_catalog_decides(fork: ClientView, tmp_path: Path) -> None:
     lake = fork.flush_lake
     fork.lake.run("ALTER TABLE app.ours SET (retain_snapshots = 1)")
     before = fork.own_snapshots()
@@ -101,7 +101,7 @@ def test_a_table_that_keeps_less_than_its_catalog_decides(fork: Seen, tmp_path: 
             (find_catalog(connection, "fork").catalog_id,),
         ).fetchone()
         assert floor and floor["floor"] == before[-1]
-        with pytest.raises(NotFoundError, match="not retained any more"):
+        with pytest.raises(NotFoundError, match="no longer retained"):
             tag_snapshot(connection, "fork", before[0], "too_late")
     file = export(fork, tmp_path / "fork.ducklake")
     assert fork.own_snapshots() == [before[-1]]
@@ -109,7 +109,7 @@ def test_a_table_that_keeps_less_than_its_catalog_decides(fork: Seen, tmp_path: 
     refused(fork, file, f"VERSION => {before[0]}")
 
 
-def test_time_between_a_tag_and_what_is_kept_is_not_known(fork: Seen) -> None:
+def test_time_between_a_tag_and_what_is_kept_is_not_known(fork: ClientView) -> None:
     """All snapshots between are gone: the last one at that time would be the tagged one, and was not."""
     lake = fork.flush_lake
     snapshots = fork.own_snapshots()
@@ -118,8 +118,6 @@ def test_time_between_a_tag_and_what_is_kept_is_not_known(fork: Seen) -> None:
     with connect(lake.lake.dsn) as connection:
         tag_snapshot(connection, "fork", tagged, "kept")
     gc(lake, retain_snapshots=1)
-    with pytest.raises(
-        NotFoundError, match=rf"not retained any more; the one before it is kept: AT \(VERSION => {tagged}\)"
-    ):
+    with pytest.raises(NotFoundError, match=rf"no longer retained; the one before it is: AT \(VERSION => {tagged}\)"):
         fork.lake.rows(f"SELECT * FROM app.ours AT (TIMESTAMP => {time_of_a_later_one})")
     assert len(fork.ours("app.ours", tagged)) == 2

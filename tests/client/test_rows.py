@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from duckdb_client import Seen, stock
-from flush_lake import Filled, FlushLake
+from support.duckdb_client import ClientView, stock
+from support.flush_lake import Filled, FlushLake
 
 BOTH = ("app.mine", "app.ours")
 TYPES = {
@@ -29,7 +29,7 @@ TYPES = {
 
 
 def test_every_type(flush_lake: FlushLake) -> None:
-    lake, seen = flush_lake.lake, Seen(flush_lake)
+    lake, seen = flush_lake.lake, ClientView(flush_lake)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
     values = ", ".join(value for _, value in TYPES.values())
     nulls = ", ".join("NULL" for _ in TYPES)
@@ -47,7 +47,7 @@ def test_every_type(flush_lake: FlushLake) -> None:
         assert duck.execute("SELECT count(*), max(id) FROM lake.app.t WHERE id > 9").fetchall() == [(2, 11)]
 
 
-def test_updates_and_deletes(seen: Seen) -> None:
+def test_updates_and_deletes(seen: ClientView) -> None:
     lake, filled = seen.flush_lake, Filled(seen.flush_lake)
     assert seen.theirs("app.mine") == seen.theirs("app.ours") == []
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b')")
@@ -81,7 +81,7 @@ def test_updates_and_deletes(seen: Seen) -> None:
     check_history(seen)
 
 
-def check_history(seen: Seen) -> None:
+def check_history(seen: ClientView) -> None:
     """At each snapshot, DuckDB sees the last clean state before it."""
     created = {table: seen.lake.find(table).definition.definition_snapshot for table in BOTH}
     clean = {table: seen.clean(table) for table in BOTH}
@@ -98,7 +98,7 @@ def check_history(seen: Seen) -> None:
                 assert found == (ours[table, state] if state is not None else []), (table, number)
 
 
-def test_rows_that_were_deleted_before_they_were_flushed(seen: Seen) -> None:
+def test_rows_that_were_deleted_before_they_were_flushed(seen: ClientView) -> None:
     lake = seen.flush_lake
     lake.lake.run("INSERT INTO app.ours VALUES (1, 'a'), (2, 'b'), (3, 'c'); DELETE FROM app.ours WHERE id = 2")
     lake.flush()
@@ -111,7 +111,7 @@ def test_rows_that_were_deleted_before_they_were_flushed(seen: Seen) -> None:
     assert seen.is_same("app.ours") and len(seen.theirs("app.ours")) == 3
 
 
-def test_altered_tables(seen: Seen) -> None:
+def test_altered_tables(seen: ClientView) -> None:
     lake = seen.flush_lake
     lake.lake.run(
         "CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, a TEXT, b SMALLINT, c TEXT); "

@@ -15,18 +15,24 @@ from airflow.timetables.trigger import CronTriggerTimetable
 from lakefork.catalog.connection import connect
 from lakefork.embedded.airflow import EmbeddedAirflow, _connection_json
 from lakefork.errors import InvalidInputError
+from lakefork.model.params import JOBS, parse_params
 from lakefork.orchestration.cleanup import is_cleanup_due
 from lakefork.orchestration.dedup import is_dedup_due
 from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.orchestration.manifests import cron_of
 from lakefork.orchestration.params import trigger_form
 from lakefork.orchestration.spark_job import LakeforkJobOperator
-from lakefork.params import JOBS, parse_params
 from lakefork.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-RUNS_AT_ONCE = {"flush": 4, "fork_provision": 16}  # they share tables by leases, and names by the catalog
-BY_HAND = {"fork_provision"}
+RUNS_AT_ONCE = {
+    "flush": 4,
+    "fork_provision": 16,
+    "postgres_copy": 4,
+    "namespace_backup": 4,
+    "namespace_restore": 4,
+}  # they share tables by leases, and names by the catalog
+BY_HAND = {"fork_provision", "postgres_copy", "namespace_restore"}
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +77,9 @@ def test_a_dag_has_safe_defaults(bag: DagBag, dag_id: str) -> None:
 def test_the_form_agrees_with_the_job(bag: DagBag, dag_id: str) -> None:
     dag = bag.dags[dag_id]
     fields = JOBS[dag_id].model_fields
-    assert set(dag.params) == set(fields)
+    assert set(dag.params) == {field.alias or name for name, field in fields.items()}
     for name, field in fields.items():
-        assert dag.params.get_param(name).description == field.description
+        assert dag.params.get_param(field.alias or name).description == field.description
     if not any(field.is_required() for field in fields.values()):
         assert parse_params(dag_id, json.dumps(dag.params.dump())) == JOBS[dag_id]()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flush_lake import FlushLake
-from lakefork.params import FlushParams
+from lakefork.model.params import FlushParams
+from support.flush_lake import FlushLake
 
 PARAMS = FlushParams().model_dump()
 LEAVE_A_MANIFEST = """INSERT INTO lakefork.manifest_pending
@@ -29,7 +29,7 @@ def test_it_does_when_rows_are_due(flush_lake: FlushLake, capsys: pytest.Capture
     assert not is_flush_due({**PARAMS, "namespace": "elsewhere"})
 
 
-def test_what_a_dead_run_left_is_a_reason_and_rows_that_could_be_trimmed_are_none(flush_lake: FlushLake) -> None:
+def test_leftovers_of_a_dead_run_are_due_and_trimmable_rows_are_not(flush_lake: FlushLake) -> None:
     from lakefork.orchestration.flush import is_flush_due
 
     flush_lake.lake.run("INSERT INTO app.t VALUES (1), (2), (3)")

@@ -1,4 +1,4 @@
-"""The page's app by itself: what it answers to those who are not logged in."""
+"""The page's app alone: its answers to users who are not logged in."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ import pytest
 
 from lakefork.embedded.airflow import _connection_json
 from lakefork.settings import load_settings
-from sql_lake import open_lake
+from support.sql_lake import open_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx`")  # what Airflow does with Starlette
 Get = Callable[..., httpx.Response]
@@ -112,5 +112,6 @@ def test_keys_of_rows_are_shown_to_those_who_may_read_rows(
             "/api/catalogs",
             "/api/runs",
             "/api/gc",
+            "/api/copies",
         ):
             assert "least-key" not in str(ask_as(role, path))

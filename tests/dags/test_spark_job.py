@@ -1,7 +1,8 @@
-"""The task that runs a job: where its secrets go, and what it says when the job fails."""
+"""The task that runs a job: where its secrets go, and its message when the job fails."""
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,11 +14,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.timeout import timeout
 from psycopg.conninfo import conninfo_to_dict
 
-from lake import rows_of
 from lakefork.catalog.connection import Connection
-from lakefork.catalog.jobs import JobRun, Leases, start_job
+from lakefork.catalog.jobs import JobRun, start_job
+from lakefork.catalog.leases import Leases
 from lakefork.embedded.airflow import _connection_json
 from lakefork.orchestration.spark_job import LakeforkJobOperator
+from support.lake import rows_of
 
 TRACE = "catalog_fsck/r/catalog_fsck/1"
 # Stands for Spark's own: writes down what it got, and runs the driver, or does what it is told to.
@@ -86,7 +88,7 @@ def test_the_password_reaches_the_driver_by_no_argument(
 
 
 def test_refused_parameters_are_reported_and_not_tried_again(task: Task, connection: Connection) -> None:
-    sentence = "catalog_fsck: there is no parameter 'depe'; parameters: catalog, deep"
+    sentence = "catalog_fsck: unknown parameter 'depe'; parameters: catalog, deep"
     with pytest.raises(AirflowFailException, match=sentence):
         task(params='{"depe": true}').execute({})
     assert reported(connection) == [("failed", sentence, False)]
@@ -105,10 +107,21 @@ def test_a_lease_that_another_holds_is_reported_and_waited_for(
     assert str(error).startswith("catalog_fsck/* is being worked on by somebody else since ")
 
 
-def test_a_job_that_takes_too_long_is_said_to(task: Task, connection: Connection) -> None:
+def test_a_timeout_is_reported(task: Task, connection: Connection) -> None:
     start_job(connection, JobRun("j", "catalog_fsck", "r", TRACE, "n"), {})
     slow = task(seconds=60)
-    words = "it timed out after 6h and was stopped; the setting jobs.timeout says how long it may take"
-    with pytest.raises(AirflowTaskTimeout, match=f"catalog_fsck failed: {words}"), timeout(2):
+    words = "it timed out after 6h and was stopped (setting jobs.timeout)"
+    with pytest.raises(AirflowTaskTimeout, match=f"catalog_fsck failed: {re.escape(words)}"), timeout(2):
         slow.execute({})
     assert reported(connection) == [("failed", words, True)]
+
+
+def test_connections_are_named_in_params_and_reach_the_driver_by_environment(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_1", _connection_json(dsn))
+    task = LakeforkJobOperator(task_id="postgres_copy", job="postgres_copy", connections=("source", "target"))
+    task.application_args = ["--params", '{"source": "shop_1", "into": "main"}']
+    (variable, found), *others = task._named_dsns().items()
+    assert variable == "LAKEFORK_CONNECTIONS__SHOP_1" and not others
+    assert conninfo_to_dict(found)["password"] == conninfo_to_dict(dsn)["password"]

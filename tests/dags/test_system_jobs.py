@@ -8,18 +8,20 @@ from collections.abc import Iterator
 import pytest
 from airflow import __version__ as airflow_version
 
-from airflow_tables import add_attempt, add_run, create_airflow_tables, fill_with_runs
-from lake import rows_of
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.schema import link_airflow
+from lakefork.catalog.upgrade import upgrade_catalog
 from lakefork.errors import SetupError
-from lakefork.settings import PROJECT
-from sql_lake import SqlLake
+from lakefork.resources import resource
+from support.airflow_tables import add_attempt, add_run, create_airflow_tables, fill_with_runs
+from support.lake import rows_of
+from support.sql_lake import SqlLake
 
 COLUMNS = [
     "job_id", "job_type", "table_name", "namespace", "user_id", "status", "start_time", "end_time", "parameters", "result",
-    "trace", "memory_used_mb", "cpu_used_percent", "node_id", "error_message", "retries", "run_id", "catalog_name",
+    "trace", "memory_used_mb", "cpu_used_percent", "node_id", "error_message", "retries", "run_id", "catalog_name", "tables",
+    "users",
 ]  # fmt: skip
 
 
@@ -65,9 +67,30 @@ def test_one_place_knows_the_tables_of_airflow() -> None:
     pattern = re.compile(
         r"""\b(from|join|into|update|table|only)\s+"?airflow"?\."?(?!sdk|api|prov|conf|trig|plug)""", re.IGNORECASE
     )
-    sources = [path for room in ("jobs", "plugins", "dags", "schema") for path in (PROJECT / room).rglob("*")]
+    sources = [path for room in ("jobs", "plugins", "dags", "schema") for path in resource(room).rglob("*")]
     knowing = [path for path in sources if path.suffix in (".py", ".sql") and pattern.search(path.read_text())]
-    assert knowing == [PROJECT / "schema" / "airflow.sql"]
+    assert knowing == [resource("schema/airflow.sql")]
+
+
+def test_an_upgrade_keeps_the_link(linked: Connection) -> None:
+    linked.execute("UPDATE ducklake_metadata SET value = 'another' WHERE key = 'lakefork_schema'")
+    done, left_to_do = upgrade_catalog(linked)
+    assert (done.is_needed, left_to_do) == (True, [])
+    add_run(linked, "r")
+    add_attempt(linked, "r", "failed")
+    assert jobs(linked, "run_id, status") == [("r", "failed")]
+
+
+def test_an_upgrade_says_when_the_link_cannot_be_kept(linked: Connection) -> None:
+    linked.execute("ALTER SCHEMA airflow RENAME TO elsewhere")
+    linked.execute("UPDATE ducklake_metadata SET value = 'another' WHERE key = 'lakefork_schema'")
+    try:
+        _, left_to_do = upgrade_catalog(linked)
+        assert "then run `lakefork airflow link`" in left_to_do[0]
+        assert jobs(linked) == []
+    finally:
+        linked.execute("ALTER SCHEMA elsewhere RENAME TO airflow")
+        link_airflow(linked)
 
 
 def test_without_airflow_a_process_that_stopped_reporting_has_failed(connection: Connection) -> None:
@@ -129,7 +152,7 @@ def test_each_attempt_is_a_row_with_its_own_end(linked: Connection) -> None:
     assert jobs(linked) == [("again", 0, "failed"), ("again", 1, "completed")]
 
 
-def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
+def test_attempts_that_never_reported_are_listed_too(linked: Connection) -> None:
     for run_id, state in (
         ("a", "running"),
         ("b", "failed"),
@@ -141,7 +164,7 @@ def test_attempts_that_never_reported_are_there_too(linked: Connection) -> None:
         add_attempt(linked, run_id, state)
     add_run(linked, "f")
     add_attempt(linked, "f", "failed", operator="BashOperator")
-    words = "the task failed before the job could report anything; its log says more"
+    words = "the task failed before the job could report anything; see its log"
     assert jobs(linked, "run_id, status, error_message, table_name, parameters, node_id, end_time IS NULL")[:3] == [
         ("a", "running", None, "t", ["table=t", "catalog=main"], "worker-7", True),
         ("b", "failed", words, "t", ["table=t", "catalog=main"], "worker-7", False),
@@ -201,7 +224,7 @@ def test_a_session_sees_the_jobs_of_its_catalog_and_a_user_their_own(lake: SqlLa
     query = f"SELECT {columns} FROM system.jobs ORDER BY run_id"
     mine = ("mine", "running", None, None, "ada", [f"catalog={name}", "user_id=ada"], None, None)
     assert [(*row[:5], sorted(row[5] or []), *row[6:]) for row in lake.rows(query)] == [
-        ("all", "failed", None, None, None, [], None, "it failed; ask who runs this Lakefork"),
+        ("all", "failed", None, None, None, [], None, "it failed; ask the operator"),
         ("bobs", "running", None, None, "bob", [f"catalog={name}", "user_id=bob"], None, None),
         ("forks", "running", None, None, None, [f"parent={name}"], None, None),
         mine,

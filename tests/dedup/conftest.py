@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloned_lake import Cloned, three_flushes
-from flush_lake import Filled
+from support.cloned_lake import Cloned, three_flushes
+from support.flush_lake import Filled
 
 
 @pytest.fixture

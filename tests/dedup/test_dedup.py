@@ -1,4 +1,4 @@
-"""snapshot_dedup: fewer files, the same answers, at every snapshot that is retained."""
+"""snapshot_dedup: fewer files, the same results, at every retained snapshot."""
 
 import datetime
 import time
@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.rows import dict_row
 
-from flush_lake import Filled, FlushLake
-from killed import run_until_killed
 from lakefork.catalog.connection import connect
 from lakefork.errors import StorageError
 from lakefork.settings import DedupSettings, FlushSettings, Settings
-from lakefork.spark import dedup, staging
+from lakefork.upkeep import staging
+from lakefork.upkeep.dedup import run as dedup
+from support.flush_lake import Filled, FlushLake
+from support.fork_lake import fork
+from support.killed import run_until_killed
 
 TABLES = ("app.mine", "app.ours")
 
@@ -93,10 +95,10 @@ def test_manifests_follow(flushed: Filled) -> None:
     assert lake.sql("SELECT count(*) FROM lakefork.manifest_pending") == [(0,)]
 
 
-def test_only_what_is_worth_it_and_asked_for(flushed: Filled) -> None:
+def test_only_worthwhile_and_requested_merges_are_made(flushed: Filled) -> None:
     lake = flushed.flush_lake
     assert lake.dedup(min_batches=9, settings=with_dedup(lake, superseded_share=1.0))["tables"] == 0
-    assert lake.lines == ["nothing is worth merging"]
+    assert lake.lines == ["nothing to merge"]
     assert lake.dedup(namespace="other")["tables"] == 0
     result = lake.dedup(namespace="app", table="ours")
     assert result["files_replaced"] == 3 and len(lake.paths("app.mine")) == 6
@@ -112,7 +114,7 @@ def with_dedup(lake: FlushLake, slice_mb: int = 512, **values: Any) -> Settings:
     ("option", "open_transaction", "kept"),
     [("1s", False, False), ("1s", True, True), ("off", False, True), ("7d", False, True)],
 )
-def test_tombstones_go_when_retention_allows(
+def test_tombstones_are_removed_when_retention_allows(
     flush_lake: FlushLake, option: str, open_transaction: bool, kept: bool
 ) -> None:
     lake = flush_lake.lake
@@ -135,7 +137,7 @@ def test_tombstones_go_when_retention_allows(
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_lone_batch_of_tombstones_goes_when_retention_allows(flush_lake: FlushLake, later: bool) -> None:
+def test_a_single_batch_of_tombstones_is_removed_when_retention_allows(flush_lake: FlushLake, later: bool) -> None:
     """An owner who deleted everything; a retention that is changed later counts from then on."""
     lake = flush_lake.lake
     lake.run(
@@ -246,28 +248,28 @@ def test_a_flush_may_publish_meanwhile(flushed: Filled, monkeypatch: pytest.Monk
     before_the_first_commit(monkeypatch, publish_more)
     assert lake.dedup()["files_replaced"] == 9
     assert flushed.rows() == flushed.in_files()
-    assert len(lake.paths("app.ours")) == 2, "what was flushed meanwhile is not part of it"
+    assert len(lake.paths("app.ours")) == 2, "concurrently flushed rows are not part of it"
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
 
 
-def test_what_changed_meanwhile_is_left_alone(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrently_changed_groups_are_left_alone(flushed: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = flushed.flush_lake
     expected = flushed.rows()
     real = dedup._commit
     done = []
 
-    def commit(context: Any, plan: Any, merge: Any, files: Any) -> int:
+    def commit(context: Any, plan: Any, merge: Any, *rest: Any) -> int:
         if not done and merge.definition.name == "ours":
             done.append(1)
             file_id = merge.group.batches[0].file_id
             lake.sql("UPDATE ducklake_data_file SET begin_snapshot = (SELECT max(snapshot_id) + 1 FROM ducklake_snapshot) WHERE data_file_id = %s RETURNING 1", file_id)  # fmt: skip
             try:
-                return real(context, plan, merge, files)
+                return real(context, plan, merge, *rest)
             finally:
                 lake.sql(
                     "UPDATE ducklake_data_file SET begin_snapshot = 3 WHERE data_file_id = %s RETURNING 1", file_id
                 )
-        return real(context, plan, merge, files)
+        return real(context, plan, merge, *rest)
 
     monkeypatch.setattr(dedup, "_commit", commit)
     result = lake.dedup()
@@ -352,7 +354,7 @@ def test_a_connection_that_breaks_at_commit(flushed: Filled, monkeypatch: pytest
 
     monkeypatch.setattr(dedup, "_commit", commit)
     assert lake.dedup()["files_replaced"] == 9
-    assert any("asking again" in line for line in lake.lines)
+    assert any("retrying after" in line for line in lake.lines)
     assert flushed.rows() == flushed.in_files() == expected
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
 
@@ -375,7 +377,7 @@ def test_transactions_that_cannot_be_seen_may_be_old(flush_lake: FlushLake, dsn:
             admin.execute(f"DROP ROLE {role}")
 
 
-def test_batches_that_hold_less_than_the_catalog_says_are_left_alone(flushed: Filled) -> None:
+def test_batches_with_fewer_rows_than_recorded_are_left_alone(flushed: Filled) -> None:
     lake = flushed.flush_lake
     path = lake.paths("app.ours")[0]
     table = pq.read_table(path)
@@ -394,12 +396,12 @@ class Crash(BaseException):
     ("owner", "name", "call", "late"),
     [
         (dedup, "_parts", 1, False), (dedup, "_publish", 1, False), (dedup, "_commit", 1, True),
-        (dedup, "_commit", 2, True), (dedup, "remove_what_did_not_count", 1, False),
+        (dedup, "_commit", 2, True), (dedup, "remove_unpublished", 1, False),
         (dedup, "write_pending", 1, False), (dedup, "write_pending", 1, True),
         (staging, "forget_staged", 1, False),
     ],
 )  # fmt: skip
-def test_a_crash_at_any_step_is_mended(
+def test_a_crash_at_any_step_is_repaired(
     flushed: Filled, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, late: bool, same_run: bool
 ) -> None:
     lake = flushed.flush_lake
@@ -434,7 +436,7 @@ def test_a_crash_at_any_step_is_mended(
     assert lake.sql("SELECT count(*) FROM lakefork.manifest_pending") == [(0,)]
 
 
-def test_files_of_a_dead_run_go_whatever_became_of_their_table(
+def test_files_of_a_dead_run_are_removed_even_if_their_table_is_gone(
     flushed: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = flushed.flush_lake
@@ -455,7 +457,7 @@ def test_a_process_that_is_killed_for_real(flushed: Filled) -> None:
     """kill −9 after its first commit; its leases run out, as they do."""
     lake = flushed.flush_lake
     expected, before = flushed.rows(), history(flushed)
-    run_until_killed("snapshot_dedup", "dedup._commit", lake.lake.dsn, min_batches=2)
+    run_until_killed("snapshot_dedup", "dedup.run._commit", lake.lake.dsn, min_batches=2)
     assert flushed.rows() == expected
     assert lake.dedup(run_id="too early")["tables"] == 0, "the dead run's leases are still held"
     with connect(lake.lake.dsn) as connection:
@@ -468,3 +470,39 @@ def test_a_process_that_is_killed_for_real(flushed: Filled) -> None:
     assert len(lake.paths("app.ours")) == 1 and len(lake.paths("app.mine")) == 4
     assert set(lake.files_on_disk()) == {path for (path,) in lake.sql("SELECT path FROM lakefork.file_reference")}
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
+
+
+def values_in_live_files(lake: FlushLake, catalog_id: int, table: str) -> set[str]:
+    """What the files of now say, deleted rows included."""
+    paths = lake.sql(
+        "SELECT lakefork.join_path(lakefork.join_path(lakefork.join_path(lakefork.data_path(f.catalog_id), s.path, s.path_is_relative), "
+        "t.path, t.path_is_relative), f.path, f.path_is_relative) FROM lakefork.visible_data_file(%s) f "
+        "JOIN lakefork.visible_table(f.catalog_id) t USING (table_id) JOIN lakefork.visible_schema(f.catalog_id) s USING (schema_id) "
+        "WHERE t.table_name = %s",
+        catalog_id, table,
+    )  # fmt: skip
+    return {value for (path,) in paths for (value,) in duckdb.sql(f"SELECT v FROM '{path}'").fetchall()}
+
+
+@pytest.mark.parametrize("kind", ["USER", "SHARED"])
+def test_a_deleted_value_leaves_every_live_file_after_its_retention(flush_lake: FlushLake, kind: str) -> None:
+    """The batch of its tombstone holds a live row, too, and there are too few batches to be worth merging."""
+    lake = flush_lake.lake
+    lake.run(
+        f"CREATE NAMESPACE app; CREATE {kind} TABLE app.t (id BIGINT PRIMARY KEY, v TEXT) WITH (deleted_retention = '1s')"
+    )
+    user = "ada" if kind == "USER" else None
+    lake.run("INSERT INTO app.t VALUES " + ", ".join(f"({n}, 'v{n}')" for n in range(100)), user=user)
+    flush_lake.flush(force=True)
+    lake.run("DELETE FROM app.t WHERE id = 50; INSERT INTO app.t VALUES (100, 'v100')", user=user)
+    flush_lake.flush(force=True)
+    forked = fork(lake, "copy")
+    catalogs = (lake.catalog.catalog_id, forked.catalog.catalog_id)
+    assert all("v50" in values_in_live_files(flush_lake, catalog, "t") for catalog in catalogs)
+    time.sleep(1.5)
+    flush_lake.dedup()
+    expected = {f"v{n}" for n in range(101)} - {"v50"}
+    for catalog in catalogs:
+        assert values_in_live_files(flush_lake, catalog, "t") == expected
+        assert [one.rows("SELECT count(*) FROM app.t", user=user) for one in (lake, forked)] == [[(100,)]] * 2
+    assert flush_lake.dedup()["files_written"] == 0, "nothing is written again"

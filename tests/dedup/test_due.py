@@ -1,8 +1,8 @@
-"""Whether a dedup is worth it after a flush."""
+"""When a dedup runs after a flush."""
 
-from lake import add_file, make_catalog, make_table
 from lakefork.catalog.connection import Connection
 from lakefork.catalog.flushes import count_owners_to_merge
+from support.lake import add_file, make_catalog, make_table
 
 
 def test_owners_of_freshly_flushed_tables_with_many_small_batches_are_counted(connection: Connection) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stack import Stack
+from support.stack import Stack
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("stack") / "home")
     up = stack.lakefork("stack", "up", "--no-history")
     assert up.returncode == 0, up.stdout + up.stderr
-    assert "Airflow:   0 s, waiting for" in up.stdout and "Airflow is up after" in up.stdout
+    assert "Airflow:   0 s, waiting for" in up.stdout and "Airflow is ready after" in up.stdout
     assert f"login: admin / {stack.secrets['airflow-login']}" in up.stdout
     yield stack
     stack.lakefork("stack", "down")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,9 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from lake import add_real_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection, connect
-from sql_lake import SqlLake
+from support.lake import add_real_file, make_catalog, make_table, rows_of
+from support.sql_lake import SqlLake
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -197,7 +198,8 @@ def test_a_flush_does_not_wait_for_a_worker_that_stands_still(
         check_flushed(process, filled)
     finally:
         for one in still:
-            one.kill()
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def test_a_flush_survives_a_worker_that_is_killed(cluster: Cluster, filled: SqlLake, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The real thing: Postgres, Airflow's scheduler and Spark, started and stopped as a newcomer does it."""
+"""The whole stack: Postgres, Airflow's scheduler and Spark, started and stopped as a new user does."""
 
 import contextlib
 import time
@@ -8,10 +8,11 @@ import psutil
 import psycopg
 import pytest
 
-from lake import rows_of
+import lakefork
 from lakefork.catalog.connection import connect
 from lakefork.errors import JobFailedError, SetupError
-from stack import Stack
+from support.lake import rows_of
+from support.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -32,6 +33,20 @@ def test_the_demo_is_flushed_through_the_scheduler(stack: Stack) -> None:
     assert again == {}, "nothing is due: the Spark task is skipped"
     with connect(stack.dsn) as connection:
         assert rows_of(connection, "SELECT count(*) FROM system.jobs WHERE job_type = 'flush'") == [(1,)]
+
+
+def test_the_api_answers_to_tokens_and_the_page_links_to_its_console(stack: Stack) -> None:
+    """Started with the stack; the second statement sees what the first one wrote."""
+    done = stack.lakefork("token", "create", "--catalog", "demo", "--user", "ada")
+    url = stack.get("/lakefork/api/me").json()["console"]
+    with lakefork.connect(url, done.stdout.splitlines()[-1]) as client:
+        inserted, counted = client.execute(
+            "INSERT INTO web.messages (text) VALUES ('by the API'); SELECT count(*) FROM web.messages WHERE text = 'by the API'"
+        )
+        assert (inserted.affected_rows, counted.rows) == (1, [[1]])
+        assert client.execute("DELETE FROM web.messages WHERE text = 'by the API'")[0].affected_rows == 1
+    assert httpx.get(url, trust_env=False).headers["content-type"].startswith("text/html")
+    assert "user=ada" not in (stack.home / "server.log").read_text()
 
 
 def test_a_row_limit_that_is_reached_and_flush_table_start_a_run_within_seconds(stack: Stack) -> None:

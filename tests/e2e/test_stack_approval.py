@@ -5,14 +5,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lake import rows_of
 from lakefork.catalog.connection import connect
-from stack import Stack, wait_until
+from support.lake import rows_of
+from support.stack import Stack, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-def test_retention_waits_for_somebody_to_agree(stack: Stack) -> None:
+def test_retention_waits_for_approval(stack: Stack) -> None:
     headers = {"Authorization": f"Bearer {stack.token()}"}
     runs = f"{stack.url}/api/v2/dags/retention_gc/dagRuns"
     conf = {"catalog": "demo", "retain_snapshots": 1, "require_approval": True}

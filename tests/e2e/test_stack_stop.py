@@ -7,7 +7,7 @@ import signal
 import psutil
 import pytest
 
-from stack import Stack
+from support.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from faulty_server import Server
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
-from sql_lake import SqlLake, open_lake
+from support.faulty_server import Server
+from support.sql_lake import SqlLake, open_lake
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Closing an engine: whatever became of Postgres, it raises nothing, ends soon, and releases what it can."""
+"""Closing an engine never raises, ends soon, and releases what it can, whatever the state of Postgres."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from faulty_server import Server
 from lakefork.sql.console import run_sql
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
-from sql_lake import SqlLake
+from support.faulty_server import Server
+from support.sql_lake import SqlLake
 
 MOST_SECONDS = 10.0
 
@@ -102,7 +102,7 @@ with Engine(Settings(), {hanging.dsn!r}) as engine:
     assert time.monotonic() - started < MOST_SECONDS + 5
 
 
-def test_a_statement_that_succeeded_is_told_though_postgres_dies_then(app: SqlLake, server: Server) -> None:
+def test_a_success_is_reported_even_if_postgres_dies_afterwards(app: SqlLake, server: Server) -> None:
     told: list[str] = []
 
     def tell(line: str) -> None:

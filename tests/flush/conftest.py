@@ -7,12 +7,12 @@ import boto3
 import pytest
 from pyspark import SparkContext
 
-from flush_lake import Filled, FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.settings import Settings, StorageSettings
 from lakefork.sql.engine import Engine
-from sql_lake import SqlLake, allow_tests
+from support.flush_lake import Filled, FlushLake
+from support.sql_lake import SqlLake, allow_tests
 
 
 @pytest.fixture

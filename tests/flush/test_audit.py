@@ -1,4 +1,4 @@
-"""The audit: what it looks at, what happens to what fails, and where people see it."""
+"""The audit: what it checks, what happens to failed tables, and where results are shown."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from flush_lake import Filled, FlushLake
 from lakefork.errors import JobFailedError
 from lakefork.settings import FlushSettings
-from lakefork.spark import flush
-from lakefork.spark.flush_task import run_task as real_run_task
+from lakefork.upkeep.flush import run as flush
+from lakefork.upkeep.flush.task import run_task as real_run_task
+from support.flush_lake import Filled, FlushLake
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -38,8 +38,8 @@ def test_a_failed_audit_blocks_its_table_only(filled: Filled, monkeypatch: pytes
     assert not caught.value.retryable
     said = str(caught.value)
     assert "main.app.mine was not published: " in said
-    assert "the file holds the rows that were kept: 1 row(s) are not so" in said
-    assert "column id is not NULL: 3 row(s) are not so" in said
+    assert "the file holds the rows that were kept: 1 row(s) violate this" in said
+    assert "column id is not NULL: 3 row(s) violate this" in said
     assert caught.value.result["tables"] == 1, "the other table is published"
     assert flush_lake.paths("app.mine") == [] and len(flush_lake.paths("app.ours")) == 1
     where = said.rpartition(" are in ")[2]
@@ -56,12 +56,12 @@ def test_a_failed_audit_blocks_its_table_only(filled: Filled, monkeypatch: pytes
 def test_what_the_built_in_audit_looks_at(filled: Filled) -> None:
     filled.flush_lake.flush()
     ((results,),) = filled.flush_lake.sql("SELECT results FROM system.flush_audits WHERE table_name = 'mine'")
-    assert results.pop(0)["about"].startswith("all versions that wait were read (")
-    assert results.pop(0)["about"] == "the rows that were kept are in the files, each once"
+    assert results.pop(0)["about"].startswith("all waiting versions were read (")
+    assert results.pop(0)["about"] == "the files hold each row that was kept exactly once"
     assert [(one["about"], one["success"]) for one in results] == [
         ("the file holds the rows that were kept", True),
         ("the columns have the types of the definition", True),
-        ("a key occurs once among the rows that were read at once", True),
+        ("keys are unique among the rows that were read together", True),
         ("versions of a key have increasing _seq", True),
         ("column _seq is not NULL", True),
         ("column id is not NULL", True),
@@ -80,7 +80,7 @@ def test_versions_that_wait_and_were_not_read_are_noticed(filled: Filled, monkey
     """Otherwise they would count as published, and be trimmed."""
     with monkeypatch.context() as patched:
         patched.setattr(flush, "run_task", losing_a_version)
-        with pytest.raises(JobFailedError, match=r"all versions that wait were read .* row\(s\) are not so"):
+        with pytest.raises(JobFailedError, match=r"all waiting versions were read .* row\(s\) violate this"):
             filled.flush_lake.flush()
     assert filled.flush_lake.paths("app.mine") == filled.flush_lake.paths("app.ours") == []
     filled.flush_lake.flush()
@@ -89,7 +89,7 @@ def test_versions_that_wait_and_were_not_read_are_noticed(filled: Filled, monkey
 
 def losing_a_row(environment: Any, tables: Any, task: Any) -> Any:
     """Where rows are divided among files, the last of each user is left out."""
-    from lakefork.spark import batch_files
+    from lakefork.cold import batch_files
 
     real = batch_files._parts
     batch_files._parts = lambda rows, size: real(rows.slice(0, rows.num_rows - 1), size)
@@ -102,7 +102,7 @@ def losing_a_row(environment: Any, tables: Any, task: Any) -> Any:
 def test_rows_that_were_read_and_not_written_are_noticed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(flush, "run_task", losing_a_row)
-        with pytest.raises(JobFailedError, match=r"the rows that were kept are in the files, each once: 2 row\(s\)"):
+        with pytest.raises(JobFailedError, match=r"the files hold each row that was kept exactly once: 2 row\(s\)"):
             filled.flush_lake.flush(table="mine")
     assert filled.flush_lake.paths("app.mine") == []
 
@@ -117,16 +117,16 @@ def test_a_failed_audit_waits_before_it_is_tried_again_and_keeps_the_newest_file
     with monkeypatch.context() as patched:
         patched.setattr(flush, "run_task", with_bad_metrics)
         with pytest.raises(
-            JobFailedError, match=r"again not before .* UTC, or at once by FLUSH TABLE app\.mine; its 2"
+            JobFailedError, match=r"next try is not before .* UTC, or at once by FLUSH TABLE app\.mine; its 2"
         ):
             flush_lake.flush(run_id="first", settings=hurried, force=False)
         assert flush_lake.flush(settings=hurried, force=False)["tables"] == 0
         (said,) = [line for line in flush_lake.lines if "main.app.mine" in line]
-        assert said.startswith("main.app.mine failed its audit 1 time(s) in a row: it is tried again not before ")
+        assert said.startswith("main.app.mine failed its audit 1 time(s) in a row: the next try is not before ")
         flush_lake.lake.run("FLUSH TABLE app.mine")
         with pytest.raises(JobFailedError):
             flush_lake.flush(run_id="second", settings=hurried, force=False)
-    assert any("2 file(s) that an earlier audit refused were removed from" in line for line in flush_lake.lines)
+    assert any("2 file(s) of an earlier audit were removed from" in line for line in flush_lake.lines)
     (kept,) = quarantine.iterdir()
     assert "second" in kept.name
     found = sorted(str(path.relative_to(kept)) for path in kept.rglob("*.parquet"))
@@ -166,7 +166,7 @@ def test_what_users_expect_of_their_rows_is_checked_on_the_staged_data(filled: F
     with pytest.raises(JobFailedError) as caught:
         flush_lake.flush()
     said = str(caught.value)
-    assert "expect_column_values_to_be_in_set(column='id', value_set=[0, 2, 4]): 2 row(s) are not so" in said, (
+    assert "expect_column_values_to_be_in_set(column='id', value_set=[0, 2, 4]): 2 row(s) violate this" in said, (
         "id 3 of two users; id 1 is deleted, and does not count"
     )
     assert "lengths" not in said
@@ -202,7 +202,7 @@ def test_people_see_audits_on_the_command_line_and_offline(filled: Filled, tmp_p
         env={**os.environ, "LAKEFORK_DSN": filled.flush_lake.lake.dsn}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "FAILED         2  main.app.mine" in done.stdout
-    assert "8 row(s) are not so (for example ada 0+" in done.stdout, done.stdout
+    assert "8 row(s) violate this (for example ada 0+" in done.stdout, done.stdout
     assert ".quarantine/" in done.stdout
     text = page.read_text()
     assert "main.app.mine: FAILED" in text and "&lt;b&gt;" in text and "http" not in text

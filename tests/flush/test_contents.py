@@ -17,13 +17,13 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError, InvalidInputError, StorageError
 from lakefork.settings import FlushSettings, Settings, StorageSettings
-from sql_lake import SqlLake
-from sql_values import VALUES, same
+from support.flush_lake import FlushLake
+from support.sql_lake import SqlLake
+from support.sql_values import VALUES, same
 
 ODD_USERS = [
     "../x",
@@ -72,7 +72,7 @@ def test_every_type_reads_the_same_from_files(flush_lake: FlushLake) -> None:
 @pytest.fixture
 def small_slices(flush_lake: FlushLake, monkeypatch: pytest.MonkeyPatch) -> FlushLake:
     """Slices of a few rows, so that a small table is a large one."""
-    monkeypatch.setattr("lakefork.maintenance.flush.SMALLEST_SLICE", 1)
+    monkeypatch.setattr("lakefork.upkeep.flush.plan.SMALLEST_SLICE", 1)
     settings = flush_lake.settings.model_copy(update={"flush": FlushSettings(slice_rows=2, file_mb=1)})
     return replace(flush_lake, settings=settings)
 
@@ -130,7 +130,7 @@ def test_a_large_user_is_split_into_files_of_the_target_size(flush_lake: FlushLa
 
 def test_slices_of_a_sampled_table_are_balanced(small_slices: FlushLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some blocks are looked at; keys lie in no order."""
-    monkeypatch.setattr("lakefork.spark.flush_plan.ALL_ROWS", 100)
+    monkeypatch.setattr("lakefork.upkeep.flush.facts.ALL_ROWS", 100)
     lake = small_slices.lake
     lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v TEXT)")
     lake.run("INSERT INTO app.t SELECT i * 7919 % 10007, 'x' FROM range(0, 10007) r(i)")
@@ -215,7 +215,7 @@ def test_odd_users_have_directories_of_their_own(flush_lake: FlushLake) -> None:
         assert manifest["batches"][0]["columns"]["v"]["min"] == manifest["user_id"] or len(manifest["user_id"]) > 100
 
 
-def test_a_manifest_says_what_the_contract_says(flush_lake: FlushLake) -> None:
+def test_a_manifest_matches_the_documented_format(flush_lake: FlushLake) -> None:
     lake = flush_lake.lake
     lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY, v TEXT, f DOUBLE, b BOOLEAN)")
     lake.run("INSERT INTO app.t VALUES (1, 'a', 0.5, true), (3, NULL, 'NaN', false)", user="ada")
@@ -338,7 +338,7 @@ def test_a_location_is_opened_with_the_credentials_that_it_names(s3_lake: FlushL
         lake.run("CREATE USER TABLE app.u (id BIGINT PRIMARY KEY) LOCATION 's3://archive/${user_id}/app/t'")
 
 
-def test_an_s3_that_answers_503_is_one_clear_error_and_the_next_run_goes_on(
+def test_an_s3_that_answers_503_is_one_clear_error_and_the_next_run_succeeds(
     s3_lake: FlushLake, make_settings: Callable[..., Settings]
 ) -> None:
     lake = s3_lake.lake

@@ -8,14 +8,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from flush_lake import Filled
-from killed import run_until_killed
 from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import DatabaseError, SnapshotLostError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.quality.audit import FlushAudit
-from lakefork.spark import flush, flush_publish, manifest_task, staging, trim
+from lakefork.manifests import write as manifest_task
+from lakefork.upkeep import staging
+from lakefork.upkeep.flush import publish as flush_publish
+from lakefork.upkeep.flush import run as flush
+from lakefork.upkeep.flush import trim
+from lakefork.upkeep.flush.audit import FlushAudit
+from support.flush_lake import Filled
+from support.killed import run_until_killed
 
 
 class Crash(BaseException):
@@ -59,16 +63,16 @@ STEPS = {
     "before the first commit": before(flush_publish, "publish"),
     "after the first commit": after(flush_publish, "publish"),
     "after the second commit": after(flush_publish, "publish", 2),
-    "before the manifests": before(flush, "bring_manifests_up"),
+    "before the manifests": before(flush, "sync_manifests"),
     "after one manifest": after(manifest_task, "replace_file"),
     "before manifests are cached": before(manifest_task, "_build", 2),
-    "after the manifests": after(flush, "bring_manifests_up"),
+    "after the manifests": after(flush, "sync_manifests"),
 }
 
 
 @pytest.mark.parametrize("same_run", [True, False], ids=["the same run again", "another run"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_is_mended_by_the_next_attempt(
+def test_a_crash_at_any_step_is_repaired_by_the_next_attempt(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, step: str, same_run: bool
 ) -> None:
     filled.flush_lake.flush()
@@ -87,7 +91,7 @@ def test_a_crash_at_any_step_is_mended_by_the_next_attempt(
     assert filled.flush_lake.flush()["tables"] == 0
 
 
-def test_a_crash_while_trimming_is_mended(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_trimming_is_repaired(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.flush_lake.flush()
     filled.write(1)
     expected = filled.rows()
@@ -119,13 +123,13 @@ def test_a_connection_that_breaks_at_commit(filled: Filled, monkeypatch: pytest.
 
     monkeypatch.setattr(flush_publish, "publish", breaking)
     result = filled.flush_lake.flush()
-    assert any("asking again after a problem while publishing: " in line for line in filled.flush_lake.lines)
+    assert any("retrying after a problem while publishing: " in line for line in filled.flush_lake.lines)
     assert (result["tables"], result["files_written"]) == (2, 3)
     filled.check_nothing_lost_or_left(expected)
     assert filled.flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]
 
 
-def test_a_driver_whose_connection_broke_while_tasks_worked_goes_on(
+def test_a_driver_whose_connection_broke_during_tasks_continues(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = filled.rows()
@@ -139,7 +143,7 @@ def test_a_driver_whose_connection_broke_while_tasks_worked_goes_on(
 
     monkeypatch.setattr(flush, "_run_tasks", idle_for_too_long)
     assert filled.flush_lake.flush()["tables"] == 2
-    assert any("asking again after a problem while renewing its leases: " in line for line in filled.flush_lake.lines)
+    assert any("retrying after a problem while renewing its leases: " in line for line in filled.flush_lake.lines)
     filled.check_nothing_lost_or_left(expected)
 
 
@@ -150,10 +154,10 @@ def test_a_postgres_that_takes_no_connection_of_a_task_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("dropped", ["table", "catalog", "nothing"])
-def test_files_of_a_dead_run_go_whatever_became_of_their_table(
+def test_files_of_a_dead_run_are_removed_even_if_their_table_is_gone(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, dropped: str
 ) -> None:
-    """Nothing is due any more: the rows were dropped, or the run that died was forced."""
+    """Nothing is due: the rows were dropped, or the run that died was forced."""
     flush_lake = filled.flush_lake
     expected = filled.rows()
     with monkeypatch.context() as patched:
@@ -207,7 +211,7 @@ def test_a_lost_snapshot_ends_the_run_cleanly(filled: Filled, monkeypatch: pytes
     filled.check_nothing_lost_or_left(expected)
 
 
-@pytest.mark.parametrize("step", ["flush._run_tasks", "flush_publish.publish", "flush.bring_manifests_up"])
+@pytest.mark.parametrize("step", ["flush.run._run_tasks", "flush.publish.publish", "flush.run.sync_manifests"])
 def test_a_process_that_is_killed_for_real(filled: Filled, step: str) -> None:
     """kill −9 after the files, after the first commit, after the manifests; its leases run out, as they do."""
     expected = filled.rows()
@@ -216,7 +220,7 @@ def test_a_process_that_is_killed_for_real(filled: Filled, step: str) -> None:
     assert filled.rows() == expected
     filled.flush_lake.flush(run_id="next")
     waited = [line for line in filled.flush_lake.lines if "waiting for it" in line]
-    assert bool(waited) == (step != "flush.bring_manifests_up"), "its leases are still held, where it left work"
+    assert bool(waited) == (step != "flush.run.sync_manifests"), "its leases are still held, where it left work"
     assert all(
         re.search(r"^main\.app\.\w+ is being worked on by flush/killed/\w+ since .* UTC: waiting", one)
         for one in waited

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flush_lake import FlushLake
+from support.flush_lake import FlushLake
 
 
 @pytest.mark.parametrize(

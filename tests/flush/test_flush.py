@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from flush_lake import Filled, FlushLake
+from support.flush_lake import Filled, FlushLake
 
 
 def test_rows_of_users_become_batches_and_read_the_same(flush_lake: FlushLake) -> None:
@@ -60,7 +60,7 @@ def test_a_batch_is_sorted_typed_and_filtered(flush_lake: FlushLake) -> None:
     assert probes == [(True,)]
 
 
-def test_the_log_says_how_far_it_is(filled: Filled) -> None:
+def test_the_log_shows_progress(filled: Filled) -> None:
     filled.flush_lake.flush()
     (last,) = [line for line in filled.flush_lake.lines if "100%" in line]
     assert re.fullmatch(

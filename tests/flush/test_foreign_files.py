@@ -8,13 +8,14 @@ from typing import Any
 import boto3
 import pytest
 
-from cloned_lake import Cloned, three_flushes
-from flush_lake import Filled, FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.errors import StorageError
-from lakefork.quality.audit import FlushAudit
-from lakefork.spark import flush, flush_publish
 from lakefork.storage.markers import MARKER
+from lakefork.upkeep.flush import publish as flush_publish
+from lakefork.upkeep.flush import run as flush
+from lakefork.upkeep.flush.audit import FlushAudit
+from support.cloned_lake import Cloned, three_flushes
+from support.flush_lake import Filled, FlushLake
 
 FOREIGN = b"somebody else's"
 WHY = "Postgres may have been restored to an earlier time, or another installation"
@@ -38,13 +39,13 @@ def said(lake: FlushLake) -> str:
     return " ".join(line for line in lake.lines if WHY in line)
 
 
-def test_flush_goes_past_a_name_that_is_taken_and_says_so(filled: Filled) -> None:
+def test_flush_skips_a_taken_name_and_reports_it(filled: Filled) -> None:
     lake, expected = filled.flush_lake, filled.rows()
     foreign = [put(shared(lake) / f"batch-{number}.parquet") for number in (0, 1, 3)]
     lake.flush()
     assert [path.read_bytes() for path in foreign] == [FOREIGN] * 3
     assert lake.paths("app.ours") == [f"{shared(lake)}/batch-2.parquet"]
-    assert f"{foreign[0]} exists already and is left as it is, batch-2.parquet is written instead" in said(lake)
+    assert f"{foreign[0]} already exists and is left as it is; writing batch-2.parquet instead" in said(lake)
     filled.write(1)
     expected = filled.rows()
     lake.flush()
@@ -55,7 +56,7 @@ def test_flush_goes_past_a_name_that_is_taken_and_says_so(filled: Filled) -> Non
     assert {path for (path,) in lake.sql("SELECT path FROM lakefork.foreign_file")} == set(map(str, foreign))
 
 
-def test_a_name_with_a_number_beyond_all_others_is_gone_around(filled: Filled) -> None:
+def test_a_taken_name_with_the_highest_number_is_skipped(filled: Filled) -> None:
     lake = filled.flush_lake
     foreign = [put(shared(lake) / f"batch-{number}.parquet") for number in (0, 10**18 - 1)]
     (shared(lake) / "batch-1.parquet").symlink_to(shared(lake) / "nowhere")
@@ -65,19 +66,19 @@ def test_a_name_with_a_number_beyond_all_others_is_gone_around(filled: Filled) -
     assert all(path.read_bytes() == FOREIGN for path in foreign)
 
 
-def test_dedup_goes_past_a_name_that_is_taken(cloned: Cloned) -> None:
+def test_dedup_skips_a_taken_name(cloned: Cloned) -> None:
     lake = cloned(three_flushes)
     expected = Filled(lake).rows()
     foreign = put(shared(lake) / "batch-3.parquet")
     lake.dedup()
     assert foreign.read_bytes() == FOREIGN
     assert str(foreign) not in lake.paths("app.ours")
-    assert f"{foreign} exists already" in said(lake)
+    assert f"{foreign} already exists" in said(lake)
     assert Filled(lake).rows() == expected
 
 
 @pytest.mark.parametrize("content", [FOREIGN, None], ids=["no batch", "a batch of another run"])
-def test_what_a_dead_run_reserved_and_somebody_else_wrote_stays(
+def test_foreign_files_under_names_that_a_dead_run_reserved_stay(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     """Also if the run wrote other files, which go."""
@@ -94,13 +95,13 @@ def test_what_a_dead_run_reserved_and_somebody_else_wrote_stays(
         lake.sql("UPDATE lakefork.staged_file SET job_id = job_id || 'x' WHERE path = %s RETURNING 1", str(foreign))
     lake.flush(run_id="next")
     assert foreign.read_bytes() == written
-    assert f"1 file(s) are left where they are, as {foreign}" in said(lake)
+    assert f"1 file(s) are left alone, for example {foreign}" in said(lake)
     assert filled.rows() == filled.in_files() == expected
     assert sorted(lake.files_on_disk()) == sorted([str(foreign), *lake.paths("app.ours"), *lake.paths("app.mine")])
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
 
 
-def test_of_what_an_audit_refused_only_its_own_files_go(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_own_files_of_a_failed_audit_are_removed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = filled.flush_lake
     real = FlushAudit.judge
 
@@ -150,7 +151,7 @@ def test_a_directory_of_another_installation_is_left_to_it(filled: Filled) -> No
     assert lake.sql("SELECT count(*) FROM lakefork.staged_file") == [(0,)]
 
 
-def test_a_directory_that_somebody_else_filled_before_the_first_write_is_refused(filled: Filled) -> None:
+def test_a_directory_with_foreign_files_before_the_first_write_is_refused(filled: Filled) -> None:
     lake = filled.flush_lake
     (shared(lake).parent / MARKER).unlink()
     manifest = put(shared(lake) / "manifest.json")
@@ -174,7 +175,7 @@ def test_an_empty_directory_in_place_of_a_tables_files_is_refused(cloned: Cloned
 
 
 def test_the_first_flush_of_a_fork_marks_its_own_directories(cloned: Cloned) -> None:
-    from fork_lake import fork, upkeep
+    from support.fork_lake import fork, upkeep
 
     lake = cloned(three_flushes)
     child = fork(lake.lake, "child")
@@ -187,7 +188,7 @@ def test_the_first_flush_of_a_fork_marks_its_own_directories(cloned: Cloned) -> 
     assert (marker["installation"], marker["table_id"]) == (parents["installation"], parents["table_id"])
 
 
-def test_a_table_that_takes_the_place_of_a_dropped_one_goes_on_there(filled: Filled) -> None:
+def test_a_table_that_replaces_a_dropped_one_reuses_its_directory(filled: Filled) -> None:
     lake = filled.flush_lake
     lake.flush()
     lake.lake.run("DROP TABLE app.ours; CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT)")
@@ -197,7 +198,7 @@ def test_a_table_that_takes_the_place_of_a_dropped_one_goes_on_there(filled: Fil
     assert said(lake) == ""
 
 
-def test_many_who_mark_one_directory_at_once_agree(filled: Filled) -> None:
+def test_concurrent_markers_of_one_directory_agree(filled: Filled) -> None:
     from lakefork.storage import StorageOptions
     from lakefork.storage.markers import RootOwner, claim_root
 
@@ -213,7 +214,7 @@ def test_many_who_mark_one_directory_at_once_agree(filled: Filled) -> None:
     assert not list(Path(root).glob(f".{MARKER}.*")), "nothing unfinished is left"
 
 
-def test_on_s3_a_name_that_is_taken_is_left_too(s3_lake: FlushLake, s3: str) -> None:
+def test_on_s3_a_taken_name_is_skipped_too(s3_lake: FlushLake, s3: str) -> None:
     client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
     s3_lake.lake.run("CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY)")
     key = "main/app/t/shared/batch-{}.parquet"

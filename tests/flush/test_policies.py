@@ -1,16 +1,16 @@
-"""What is due: limits, intervals, defaults, requests; and who is told."""
+"""What is due: limits, intervals, defaults, requests and notifications."""
 
 from typing import Any
 
 import psycopg
 import pytest
 
-from flush_lake import FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.catalog.flushes import find_due
 from lakefork.errors import InvalidInputError, PermissionDeniedError
-from lakefork.spark import flush
 from lakefork.sql.session import Role
+from lakefork.upkeep.flush import run as flush
+from support.flush_lake import FlushLake
 
 
 def due(flush_lake: FlushLake, **params: Any) -> list[tuple[str, str, int, str]]:
@@ -181,7 +181,7 @@ def pause(tables: FlushLake) -> int:
     return int(found[0][0]) if found else 0
 
 
-def test_a_table_whose_audits_fail_is_left_alone_for_longer_each_time(tables: FlushLake) -> None:
+def test_a_table_whose_audits_fail_pauses_for_longer_each_time(tables: FlushLake) -> None:
     tables.lake.run("INSERT INTO app.by_rows VALUES (1), (2), (3)", user="ada")
     tables.lake.run("INSERT INTO app.both VALUES (1), (2), (3)")
     other = ("both", "", 3, "rows")
@@ -199,10 +199,10 @@ def test_a_table_whose_audits_fail_is_left_alone_for_longer_each_time(tables: Fl
     fail_audit(tables, success=True)
     assert pause(tables) == 0
     fail_audit(tables)
-    assert pause(tables) == 5, "after a success it begins anew"
+    assert pause(tables) == 5, "after a success it starts over"
 
 
-def test_a_limit_that_is_reached_is_said_once(tables: FlushLake) -> None:
+def test_a_reached_limit_is_notified_once(tables: FlushLake) -> None:
     with psycopg.connect(tables.lake.dsn, autocommit=True) as listening:
         listening.execute("LISTEN lakefork_flush")
 
@@ -221,13 +221,13 @@ def test_a_limit_that_is_reached_is_said_once(tables: FlushLake) -> None:
         assert heard() == 1, "and again after a flush"
 
 
-def test_counts_of_dropped_tables_are_nobodys_business(tables: FlushLake) -> None:
+def test_counts_of_dropped_tables_are_ignored(tables: FlushLake) -> None:
     tables.lake.run("INSERT INTO app.both VALUES (1), (2), (3); DROP TABLE app.both")
     assert due(tables, force=True) == []
     assert tables.flush()["tables"] == 0
 
 
-def test_counts_can_be_made_anew(tables: FlushLake) -> None:
+def test_counts_can_be_recomputed(tables: FlushLake) -> None:
     tables.lake.run("INSERT INTO app.by_rows VALUES (1), (2), (3)", user="ada")
     tables.flush()
     tables.lake.run("INSERT INTO app.by_rows VALUES (4)", user="ada")

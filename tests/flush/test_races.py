@@ -1,4 +1,4 @@
-"""Flush beside everything else that happens: late commits, writers, other flushes, DROP and ALTER, retried tasks."""
+"""Flush concurrent with everything else: late commits, writers, other flushes, DROP and ALTER, retried tasks."""
 
 import errno
 import os
@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from pyspark import cloudpickle
 
-from flush_lake import Filled, FlushLake
 from lakefork.catalog.connection import connect
-from lakefork.catalog.jobs import Leases
+from lakefork.catalog.leases import Leases
 from lakefork.errors import LeaseHeldError, StorageError
-from lakefork.spark import flush
-from lakefork.spark.flush_task import run_task as real_run_task
+from lakefork.upkeep.flush import run as flush
+from lakefork.upkeep.flush.task import run_task as real_run_task
+from support.flush_lake import Filled, FlushLake
 
 # Functions of this module travel to Spark's workers, which cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -170,7 +170,7 @@ def read_only(environment: Any, tables: Any, task: Any) -> Any:
         (read_only, "Read-only file system"),
     ],
 )
-def test_a_full_or_read_only_disk_is_one_clear_error_and_the_next_run_goes_on(
+def test_a_full_or_read_only_disk_is_one_clear_error_and_the_next_run_succeeds(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, broken: Any, problem: str
 ) -> None:
     """Scenario 16."""
@@ -220,11 +220,11 @@ def test_a_due_table_that_another_run_works_on_is_left_to_it(filled: Filled, hel
     policy = flush_lake.settings.flush.model_copy(update={"default_rows": 1})
     due = flush_lake.settings.model_copy(update={"flush": policy})
     assert flush_lake.flush(settings=due, force=False)["tables"] == 1
-    assert "main.app.mine is being worked on by another run: left to it" in flush_lake.lines
+    assert "main.app.mine is being worked on by another run: skipped" in flush_lake.lines
 
 
 @pytest.mark.parametrize("params", [{}, {"table": "mine"}, {"force": False}], ids=["all", "named", "requested"])
-def test_what_was_asked_for_waits_for_the_lease_of_a_dead_run(
+def test_a_requested_table_waits_for_the_lease_of_a_dead_run(
     filled: Filled, held: Callable[[float], Leases], params: dict[str, Any]
 ) -> None:
     """The others are flushed before."""
@@ -244,9 +244,7 @@ def test_what_was_asked_for_waits_for_the_lease_of_a_dead_run(
     filled.check_nothing_lost_or_left(expected)
 
 
-def test_what_was_asked_for_and_is_held_by_a_living_run_is_no_success(
-    filled: Filled, held: Callable[[float], Leases]
-) -> None:
+def test_a_requested_table_held_by_a_living_run_is_no_success(filled: Filled, held: Callable[[float], Leases]) -> None:
     """The rest is done all the same."""
     flush_lake = filled.flush_lake
     living = held(1.5)
@@ -287,7 +285,7 @@ def test_a_run_that_waited_in_vain_for_another_that_did_the_work_succeeds(
 def test_a_driver_that_lost_its_lease_publishes_nothing(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its last look at the lease and the commit another driver takes over, and finishes first."""
     from lakefork.errors import LeaseLostError
-    from lakefork.spark import flush_publish
+    from lakefork.upkeep.flush import publish as flush_publish
 
     flush_lake = filled.flush_lake
     expected = filled.rows()
@@ -307,13 +305,13 @@ def test_a_driver_that_lost_its_lease_publishes_nothing(filled: Filled, monkeypa
     assert flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]
 
 
-def test_files_that_somebody_took_away_are_not_published(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_another_run_took_are_not_published(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever thinks that a run is dead discards what it staged: that run must not publish what is gone."""
     from lakefork.errors import LeaseLostError
 
     expected = filled.rows()
-    meanwhile(monkeypatch, lambda: filled.flush_lake.sql("DELETE FROM lakefork.staged_file RETURNING 1"))
-    with pytest.raises(LeaseLostError, match=r"files that flush/.* staged are not its own any more"):
+    before_publishing(monkeypatch, lambda: filled.flush_lake.sql("DELETE FROM lakefork.staged_file RETURNING 1"))
+    with pytest.raises(LeaseLostError, match=r"files that flush/.* staged are no longer its own"):
         filled.flush_lake.flush()
     assert filled.flush_lake.paths("app.mine") == []
     monkeypatch.undo()
@@ -328,7 +326,7 @@ def test_files_that_another_run_stages_are_left_alone(filled: Filled, monkeypatc
         "INSERT INTO lakefork.staged_file SELECT %s, catalog_id, table_id, 'another job', now() "
         "FROM ducklake_table WHERE table_name = 'mine' RETURNING 1"
     )
-    meanwhile(monkeypatch, lambda: flush_lake.sql(stage, foreign))
+    before_publishing(monkeypatch, lambda: flush_lake.sql(stage, foreign))
     flush_lake.flush()
     assert flush_lake.sql("SELECT path FROM lakefork.staged_file") == [(foreign,)]
 
@@ -348,7 +346,7 @@ def test_a_table_that_cannot_be_written_does_not_keep_the_others(filled: Filled)
     filled.check_nothing_lost_or_left(expected)
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+def before_publishing(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     """Does something when all files are written and nothing is published."""
     real = flush.publish_all
 
@@ -361,10 +359,10 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> No
 
 def test_a_table_that_is_dropped_meanwhile_leaves_no_file(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     flush_lake = filled.flush_lake
-    meanwhile(monkeypatch, lambda: flush_lake.lake.run("DROP TABLE app.mine"))
+    before_publishing(monkeypatch, lambda: flush_lake.lake.run("DROP TABLE app.mine"))
     result = flush_lake.flush()
     assert result["tables"] == 1
-    assert "main.app.mine was dropped meanwhile: its 2 staged file(s) were removed" in flush_lake.lines
+    assert "main.app.mine was dropped during the flush: its 2 staged file(s) were removed" in flush_lake.lines
     assert flush_lake.files_on_disk() == flush_lake.paths("app.ours")
     assert flush_lake.flush()["tables"] == 0
 
@@ -396,7 +394,7 @@ def test_columns_that_are_dropped_and_widened_meanwhile_read_right(
             "INSERT INTO app.ours VALUES (50, 9000000000)"
         )
 
-    meanwhile(monkeypatch, alter)
+    before_publishing(monkeypatch, alter)
     flush_lake.flush()
     monkeypatch.undo()
     expected = [(0, 7), (1, 8), (2, 7), (3, 7), (4, 7), (50, 9_000_000_000)]
@@ -419,7 +417,7 @@ def test_a_table_that_is_altered_meanwhile_reads_right(filled: Filled, monkeypat
             "INSERT INTO app.ours VALUES (50, 'new', 1)"
         )
 
-    meanwhile(monkeypatch, alter)
+    before_publishing(monkeypatch, alter)
     flush_lake.flush()
     expected = [
         (0, "ours 0+", 7),

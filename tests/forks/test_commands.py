@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fork_lake import fork, sql
 from lakefork.catalog.connection import connect
 from lakefork.overview.forks import list_forks
 from lakefork.overview.status import readable_bytes
-from sql_lake import SqlLake
+from support.fork_lake import fork, sql
+from support.sql_lake import SqlLake
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
-DROPPED = "their rows stay readable at earlier snapshots until retention_gc; file_cleanup frees what nobody needs\n"
+DROPPED = "their rows stay readable at earlier snapshots until retention_gc; file_cleanup deletes unneeded files\n"
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_fork(parent: SqlLake, tmp_path: Path) -> None:
     assert run(parent, *arguments) == run(parent, *arguments, "--if-not-exists") == made
     found = "SELECT parent_name, expires_at - created_at = interval '2 hours' FROM system.catalogs WHERE catalog_name = 'mine'"
     assert sql(parent, found) == [("main", True)]
-    assert "there is a catalog 'mine' already" in refused(parent, *arguments)
-    assert "there is no snapshot 99" in refused(parent, "fork", "main", "other", "--as-of", "99")
+    assert "catalog 'mine' already exists" in refused(parent, *arguments)
+    assert "snapshot 99 does not exist" in refused(parent, "fork", "main", "other", "--as-of", "99")
     assert "--expires-after = 'soon' is not a duration" in refused(
         parent, "fork", "main", "x", "--expires-after", "soon"
     )
@@ -78,7 +78,7 @@ def test_forks_and_what_dropping_one_frees(parent: SqlLake) -> None:
             f"{shown:<36}{when[name]:<18}{of:>12}{own:>14}{sizes[name][0]:>10}{shared:>14}{sizes[name][1]:>10}{hot:>12}"
         )
 
-    head = "catalog                             created (UTC)      of snapshot      own rows       own   shared rows    shared    hot rows  expires"
+    head = "catalog                             created (UTC)         snapshot      own rows       own   shared rows    shared    hot rows  expires"
     lines = [
         line("main", "main", "", "2", "0", "1"),
         line("  child", "child", child.catalog.begin_snapshot - 1, "4", "2", "2"),
@@ -98,7 +98,7 @@ def test_forks_and_what_dropping_one_frees(parent: SqlLake) -> None:
     ]
     assert own != "0 B"
     assert "--reclaim needs a catalog" in refused(parent, "forks", "--reclaim")
-    assert "there is no catalog 'nobody'" in refused(parent, "forks", "nobody")
+    assert "catalog 'nobody' does not exist" in refused(parent, "forks", "nobody")
 
 
 def test_drop_catalog(parent: SqlLake) -> None:
@@ -116,8 +116,9 @@ def test_drop_catalog(parent: SqlLake) -> None:
     assert dropped == f"2 of 2 catalog(s) dropped\n{DROPPED}"
     assert run(parent, "drop-catalog", "other") == f"1 of 1 catalog(s) dropped\n{DROPPED}"
     assert sql(parent, names) == [("agent_3",), ("main",)]
-    assert "there is no catalog 'other'" in refused(parent, "drop-catalog", "other")
-    assert "give the NAME of a catalog, or --prefix" in refused(parent, "drop-catalog")
+    assert "catalog 'other' does not exist" in refused(parent, "drop-catalog", "other")
+    assert "specify the NAME of a catalog, or --prefix" in refused(parent, "drop-catalog")
+    assert "would drop every fork" in refused(parent, "drop-catalog", "--prefix", "", "--yes")
     then = sql(parent, "SELECT begin_snapshot FROM ducklake_catalog WHERE catalog_name = 'other'")[0][0]
     table = run(
         parent,

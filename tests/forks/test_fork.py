@@ -8,15 +8,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from fork_lake import COPIED, counts, fork, no_findings, sql
-from lake import add_file, file_changes, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import drop_catalog, find_catalog, list_catalogs, newest_snapshot, rename_catalog
 from lakefork.catalog.commits import commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.forks import fork_catalog
 from lakefork.errors import AlreadyExistsError, ConflictError, InvalidInputError, LakeforkError, NotFoundError
 from lakefork.overview.forks import list_forks, reclaimable
-from sql_lake import SqlLake
+from support.fork_lake import COPIED, counts, fork, no_findings, sql
+from support.lake import add_file, file_changes, make_catalog, make_table, rows_of
+from support.sql_lake import SqlLake
 
 TABLES = """
     CREATE NAMESPACE app;
@@ -193,9 +193,9 @@ def test_old_definitions_are_known_in_the_fork(parent: SqlLake) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("nobody", "x", "/lake/x"), NotFoundError, "there is no catalog 'nobody'"),
-        (("main", "main", "/lake/x"), AlreadyExistsError, "there is a catalog 'main' already"),
-        (("main", "a b", "/lake/x"), InvalidInputError, "catalog name 'a b' is not well formed"),
+        (("nobody", "x", "/lake/x"), NotFoundError, "catalog 'nobody' does not exist"),
+        (("main", "main", "/lake/x"), AlreadyExistsError, "catalog 'main' already exists"),
+        (("main", "a b", "/lake/x"), InvalidInputError, "catalog name 'a b' is invalid"),
         (("main", "x", "lake/x"), InvalidInputError, "data path 'lake/x' must be absolute"),
         (("main", "x", "/lake/../x"), InvalidInputError, "without . or .. as a part"),
         (("main", "x", "{root}/inside"), InvalidInputError, "overlaps that of catalog"),
@@ -223,14 +223,12 @@ def test_if_not_exists(parent: SqlLake) -> None:
         before = newest_snapshot(connection)
         assert fork_catalog(connection, "main", "child", if_not_exists=True) == first
         assert newest_snapshot(connection) == before
-        with pytest.raises(AlreadyExistsError, match="there is a catalog 'child' already"):
+        with pytest.raises(AlreadyExistsError, match="catalog 'child' already exists"):
             fork_catalog(connection, "main", "child")
         make_catalog(connection, "other", "/lake/other")
-        with pytest.raises(
-            AlreadyExistsError, match="there is a catalog 'child' already, and it is not a fork of 'other'"
-        ):
+        with pytest.raises(AlreadyExistsError, match="catalog 'child' already exists and is not a fork of 'other'"):
             fork_catalog(connection, "other", "child", if_not_exists=True)
-        with pytest.raises(AlreadyExistsError, match="'other' already, and it is not a fork of 'main'"):
+        with pytest.raises(AlreadyExistsError, match="'other' already exists and is not a fork of 'main'"):
             fork_catalog(connection, "main", "other", if_not_exists=True)
 
 
@@ -256,9 +254,9 @@ def test_snapshots_that_cannot_be_forked(parent: SqlLake) -> None:
     with connect(parent.dsn) as connection:
         newest = newest_snapshot(connection)
         for snapshot, message in (
-            (newest + 1, f"there is no snapshot {newest + 1}"),
+            (newest + 1, f"snapshot {newest + 1} does not exist"),
             (0, "its first one is 1"),
-            (10**12, "there is no snapshot"),
+            (10**12, "does not exist"),
         ):
             with pytest.raises(NotFoundError, match=message):
                 fork_catalog(connection, "main", "x", "/lake/x", as_of=snapshot)
@@ -268,7 +266,7 @@ def test_snapshots_that_cannot_be_forked(parent: SqlLake) -> None:
         )
         with pytest.raises(
             NotFoundError,
-            match=f"snapshot {newest - 1} is not retained any more: this catalog keeps those from {newest} on",
+            match=f"snapshot {newest - 1} is no longer retained: this catalog keeps those from {newest} on",
         ):
             fork_catalog(connection, "main", "x", "/lake/x", as_of=newest - 1)
         connection.execute(
@@ -282,7 +280,9 @@ def test_time_before_a_fork_is_not_the_forks(parent: SqlLake) -> None:
         before = newest_snapshot(connection)
     child = fork(parent, "child")
     begin = child.catalog.begin_snapshot
-    with pytest.raises(NotFoundError, match=f"there is no snapshot {before} of this catalog: its first one is {begin}"):
+    with pytest.raises(
+        NotFoundError, match=f"snapshot {before} of this catalog does not exist: its first one is {begin}"
+    ):
         child.rows(f"SELECT * FROM app.ours AT (VERSION => {before})")
     assert len(child.rows(f"SELECT * FROM app.ours AT (VERSION => {begin})")) == 2
     child.run("INSERT INTO app.ours VALUES (5, 'child')")
@@ -403,7 +403,7 @@ def test_many_files_keep_their_statistics(connection: Connection) -> None:
     assert len(of[0]) == 25
 
 
-def test_two_who_want_the_same_name_get_one_fork(parent: SqlLake) -> None:
+def test_concurrent_requests_for_one_name_make_one_fork(parent: SqlLake) -> None:
     results: list[Any] = []
 
     def make() -> None:
@@ -454,7 +454,7 @@ def test_a_snapshot_that_expires_between_the_look_and_the_copy_is_refused(connec
         gate.rollback()
         thread.join()
     assert [str(error) for error in failures] == [
-        f"snapshot {then.snapshot_id} is not retained any more: this catalog keeps those from {newest} on, and tagged ones"
+        f"snapshot {then.snapshot_id} is no longer retained: this catalog keeps those from {newest} on, and tagged ones"
     ]
     assert [catalog.name for catalog in list_catalogs(connection)] == ["main"]
 
@@ -502,7 +502,7 @@ def test_a_dropped_catalog_is_read_at_earlier_snapshots(parent: SqlLake) -> None
         drop_catalog(connection, again.catalog)
     assert child.rows(f"SELECT id, v FROM app.ours AT (VERSION => {then}) ORDER BY id") == expected
     for text in ("SELECT * FROM app.ours", f"SELECT * FROM app.ours AT (VERSION => {then + 1})", "SHOW TABLES"):
-        with pytest.raises(NotFoundError, match="there is no catalog 'child'"):
+        with pytest.raises(NotFoundError, match="catalog 'child' does not exist"):
             child.rows(text)
     renamed = fork(parent, "old")
     with connect(parent.dsn) as connection:

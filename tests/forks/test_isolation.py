@@ -9,15 +9,16 @@ from typing import Any
 import duckdb
 import pytest
 
-from cloned_lake import Cloned, two_flushes_and_more
-from flush_lake import Filled
-from fork_lake import fork, no_findings, sql, upkeep
 from lakefork.catalog.catalogs import drop_catalog
 from lakefork.catalog.connection import connect
-from lakefork.params import ManifestRebuildParams
-from lakefork.spark import dedup, flush_publish
-from lakefork.spark.manifest_rebuild import run_manifest_rebuild
-from sql_lake import SqlLake
+from lakefork.model.params import ManifestRebuildParams
+from lakefork.upkeep.dedup import run as dedup
+from lakefork.upkeep.flush import publish as flush_publish
+from lakefork.upkeep.manifest_rebuild.run import run_manifest_rebuild
+from support.cloned_lake import Cloned, two_flushes_and_more
+from support.flush_lake import Filled
+from support.fork_lake import fork, no_findings, sql, upkeep
+from support.sql_lake import SqlLake
 
 CHANGES: dict[str, str] = {
     "insert": "INSERT INTO app.ours VALUES (100, 'new')",
@@ -32,7 +33,7 @@ CHANGES: dict[str, str] = {
     "drop and create": "DROP TABLE app.ours; CREATE SHARED TABLE app.ours (id BIGINT PRIMARY KEY, v TEXT); INSERT INTO app.ours VALUES (1, 'anew')",
     "drop namespace": "DROP TABLE app.ours; DROP TABLE app.mine; DROP NAMESPACE app",
     "create namespace": "CREATE NAMESPACE other; CREATE SHARED TABLE other.t (id BIGINT PRIMARY KEY); INSERT INTO other.t VALUES (1)",
-    "alter namespace": "ALTER NAMESPACE app SET OPTIONS (owner = 'ops')",
+    "alter namespace": "ALTER NAMESPACE app SET OPTIONS (retention_days = 9)",
     "option": "ALTER TABLE app.ours SET (deleted_retention = 'off')",
     "new table": "CREATE SHARED TABLE app.more (id BIGINT PRIMARY KEY); INSERT INTO app.more VALUES (1)",
 }
@@ -69,6 +70,7 @@ def test_a_change_on_one_side_is_not_seen_on_the_other(filled: Filled) -> None:
             parent = fork(lake.lake, f"parent_{number}_{on_parent}")
             child = fork(parent, f"child_{number}_{on_parent}")
             changed, other = (parent, child) if on_parent else (child, parent)
+            state(other)  # a fork has files of its own once it was described
             files = schema_files(other)
             changed.run(change)
             pairs.append((change, changed, other, files))
@@ -320,7 +322,7 @@ def test_both_write_while_the_other_reads(filled: Filled) -> None:
         assert one.rows("SELECT count(*), min(v), max(v) FROM app.ours WHERE id >= 1000") == [(80, mark, mark)]
 
 
-def test_hot_tables_that_come_into_use_meanwhile_are_copied_too(filled: Filled) -> None:
+def test_hot_tables_that_come_into_use_during_the_copy_are_copied_too(filled: Filled) -> None:
     lake = filled.flush_lake
     stop = threading.Event()
     made = [0]

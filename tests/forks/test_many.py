@@ -9,12 +9,12 @@ from typing import Any
 import psutil
 import pytest
 
-from fork_lake import fork, no_findings, sql
-from lake import Table, add_file, make_catalog, make_table
 from lakefork.catalog.catalogs import find_catalog, list_catalogs, newest_snapshot
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import fork_catalog, fork_catalogs
-from sql_lake import SqlLake
+from support.fork_lake import fork, no_findings, sql
+from support.lake import Table, add_file, make_catalog, make_table
+from support.sql_lake import SqlLake
 
 FORKS = 1_000
 
@@ -125,7 +125,7 @@ def test_commits_of_all_forks_at_once_get_snapshots_of_their_own(forest: SqlLake
     assert no_findings(forest)
 
 
-def test_a_forks_new_files_get_ids_that_nobody_has(forest: SqlLake) -> None:
+def test_a_forks_new_files_get_unique_ids(forest: SqlLake) -> None:
     """Counters are global: new files of any catalog get globally unique ids."""
     lakes = [of(forest, f"f{number}") for number in range(100, 108)]
     for lake in lakes:

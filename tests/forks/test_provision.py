@@ -1,4 +1,4 @@
-"""fork_provision: many forks, each once, whoever else makes some."""
+"""fork_provision: many forks, each created once, also concurrently."""
 
 import datetime
 import threading
@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from flush_lake import FlushLake
-from fork_lake import no_findings
 from lakefork.catalog.catalogs import Catalog, find_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import catalogs_to_drop, drop_in_chunks, fork_catalog, fork_catalogs
-from lakefork.durations import seconds_of
 from lakefork.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from lakefork.maintenance import provision
-from lakefork.maintenance.provision import chunks_of, plan_provision
-from lakefork.params import ForkProvisionParams, parse_params
-from lakefork.spark import fork_provision
-from lakefork.spark.fork_provision import run_fork_provision
-from sql_lake import SqlLake
+from lakefork.model.durations import seconds_of
+from lakefork.model.params import ForkProvisionParams, parse_params
+from lakefork.upkeep.forks import plan as provision
+from lakefork.upkeep.forks import run as fork_provision
+from lakefork.upkeep.forks.plan import chunks_of, plan_provision
+from lakefork.upkeep.forks.run import run_fork_provision
+from support.flush_lake import FlushLake
+from support.fork_lake import no_findings
+from support.sql_lake import SqlLake
 
 
 def make(lake: FlushLake, run_id: str | None = None, **params: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_places_lifetimes_and_snapshots(parent: FlushLake) -> None:
 
 
 def test_a_rerun_makes_what_is_missing(parent: FlushLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(provision, "MAX_PER_TRANSACTION", 2)
     real = fork_provision.make_forks
     calls = []
 
@@ -98,7 +98,7 @@ def test_a_rerun_makes_what_is_missing(parent: FlushLake, monkeypatch: pytest.Mo
         make(parent, "run_1", name_prefix="f", count=9)
     assert len(forks(parent)) == 4
     monkeypatch.undo()
-    with pytest.raises(AlreadyExistsError, match="there is a fork 'f1' already: drop it, or set if_not_exists"):
+    with pytest.raises(AlreadyExistsError, match="fork 'f1' already exists: drop it, or set if_not_exists"):
         make(parent, "run_2", name_prefix="f", count=9)
     result = make(parent, "run_1", name_prefix="f", count=9)
     assert (result["forks_created"], result["forks_existing"]) == (5, 4)
@@ -132,9 +132,12 @@ def test_runs_at_the_same_time_make_each_fork_once(parent: FlushLake) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ('{"parent": "main"}', "fork_provision: give names, or name_prefix and count"),
-        ('{"parent": "main", "names": ["a"], "name_prefix": "b", "count": 1}', "give names, or name_prefix and count"),
-        ('{"parent": "main", "name_prefix": "b"}', "give names, or name_prefix and count"),
+        ('{"parent": "main"}', "fork_provision: specify names, or name_prefix and count"),
+        (
+            '{"parent": "main", "names": ["a"], "name_prefix": "b", "count": 1}',
+            "specify names, or name_prefix and count",
+        ),
+        ('{"parent": "main", "name_prefix": "b"}', "specify names, or name_prefix and count"),
         ('{"parent": "main", "names": []}', "names is empty"),
         ('{"parent": "main", "names": ["a", "a"]}', "the name 'a' is given twice"),
         ('{"parent": "main", "names": ["a"], "expires_after": "soon"}', "expires_after = 'soon' is not a duration"),
@@ -149,10 +152,10 @@ def test_parameters_that_make_no_sense(params: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_made_is_one_clear_error(parent: FlushLake) -> None:
-    with pytest.raises(NotFoundError, match="there is no catalog 'nobody'"):
+def test_a_failed_fork_is_one_clear_error(parent: FlushLake) -> None:
+    with pytest.raises(NotFoundError, match="catalog 'nobody' does not exist"):
         make(parent, parent="nobody", names=["x"])
-    with pytest.raises(InvalidInputError, match="catalog name 'a b' is not well formed"):
+    with pytest.raises(InvalidInputError, match="catalog name 'a b' is invalid"):
         make(parent, names=["a b"])
     with (
         connect(parent.lake.dsn) as connection,
@@ -162,18 +165,16 @@ def test_what_cannot_be_made_is_one_clear_error(parent: FlushLake) -> None:
     with connect(parent.lake.dsn) as connection:
         fork_catalog(connection, "main", "stranger")
         connection.execute("UPDATE lakefork.fork SET parent_id = 999")
-    with pytest.raises(
-        AlreadyExistsError, match="there is a catalog 'stranger' already, and it is not a fork of this parent"
-    ):
+    with pytest.raises(AlreadyExistsError, match="catalog 'stranger' already exists and is not a fork of this parent"):
         make(parent, names=["stranger"], if_not_exists=True)
 
 
 def test_nothing_is_made_where_one_of_many_cannot_be(parent: FlushLake) -> None:
     names = [f"f{number}" for number in range(60)]
-    for bad, message in (("a b", "catalog name 'a b' is not well formed"), ("x" * 101, "is not well formed")):
+    for bad, message in (("a b", "catalog name 'a b' is invalid"), ("x" * 101, "is invalid: use up to 100")):
         with pytest.raises(InvalidInputError, match=message):
             make(parent, names=[*names, bad])
-    with pytest.raises(InvalidInputError, match="is not well formed"):
+    with pytest.raises(InvalidInputError, match="is invalid: use up to 100"):
         make(parent, name_prefix="p" * 98, count=100)
     make(parent, names=["elsewhere"], data_path_template="/lake/of_{name}")
     with pytest.raises(InvalidInputError, match="data path '/lake/of_elsewhere' overlaps that of catalog"):

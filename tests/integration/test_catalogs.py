@@ -2,7 +2,6 @@
 
 import pytest
 
-from lake import add_file, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import (
     create_catalog,
     drop_catalog,
@@ -13,6 +12,7 @@ from lakefork.catalog.catalogs import (
 )
 from lakefork.catalog.connection import Connection
 from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
+from support.lake import add_file, files_at, make_catalog, make_table, rows_of
 
 
 def test_catalogs_can_be_listed_as_of_any_snapshot(connection: Connection) -> None:
@@ -28,7 +28,7 @@ def test_catalogs_can_be_listed_as_of_any_snapshot(connection: Connection) -> No
     assert [catalog.name for catalog in list_catalogs(connection)] == ["a2"]
     assert (renamed.catalog_id, renamed.catalog_uuid) == (a.catalog_id, a.catalog_uuid)
     assert find_catalog(connection, "b", snapshot=3).catalog_id == b.catalog_id
-    with pytest.raises(NotFoundError, match="no catalog 'b'; `lakefork status` lists them"):
+    with pytest.raises(NotFoundError, match="catalog 'b' does not exist; `lakefork status` lists catalogs"):
         find_catalog(connection, "b")
 
 
@@ -45,7 +45,7 @@ def test_a_name_is_free_again_after_a_drop_but_its_files_are_still_there(connect
 
 def test_a_live_name_is_taken(connection: Connection) -> None:
     make_catalog(connection, "x", "/lake/1")
-    with pytest.raises(ConflictError, match="there is a catalog 'x' already"):
+    with pytest.raises(ConflictError, match="catalog 'x' already exists"):
         make_catalog(connection, "x", "/lake/2")
     other = make_catalog(connection, "y", "/lake/2")
     with pytest.raises(ConflictError):
@@ -55,7 +55,7 @@ def test_a_live_name_is_taken(connection: Connection) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "-x", "a b", "a/b", "ä", "x" * 101, "a;b", "a'b"])
 def test_malformed_names_are_refused(connection: Connection, name: str) -> None:
-    with pytest.raises(InvalidInputError, match="not well formed"):
+    with pytest.raises(InvalidInputError, match="is invalid"):
         create_catalog(connection, name, "/lake/x")
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lake import rows_of
 from lakefork.catalog.connection import connect
-from lakefork.cli import _parser
-from sql_lake import SqlLake
+from lakefork.cli.main import _parser
+from support.lake import rows_of
+from support.sql_lake import SqlLake
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
 
@@ -36,7 +36,7 @@ def test_help_answers_within_a_second(arguments: list[str]) -> None:
 def test_init_sets_up_catalog_and_first_tenant_or_nothing(empty_dsn: str, tmp_path: Path) -> None:
     refused = run("init", "--catalog", "not ok", LAKEFORK_DSN=empty_dsn)
     assert refused.returncode == 1
-    assert "catalog name 'not ok' is not well formed" in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert "catalog name 'not ok' is invalid" in refused.stderr and len(refused.stderr.splitlines()) == 1
     assert "run `lakefork init` first" in run("status", LAKEFORK_DSN=empty_dsn).stderr
     done = run("init", "--data-path", str(tmp_path / "lake"), LAKEFORK_DSN=empty_dsn)
     assert (done.returncode, done.stdout) == (0, f"catalog main is ready; its files go to {tmp_path}/lake\n")
@@ -68,7 +68,7 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("lakefork: setting spark.memory is not known")
 
 
-def test_what_postgres_refuses_is_one_line(dsn: str) -> None:
+def test_errors_of_postgres_are_one_line(dsn: str) -> None:
     with connect(dsn) as connection:
         connection.execute("DROP VIEW system.jobs")
     done = run("status", LAKEFORK_DSN=dsn)
@@ -98,7 +98,7 @@ def test_completion_knows_commands_options_choices_and_jobs(tmp_path: Path) -> N
     assert "bashcompinit" in run("completion", "zsh").stdout
 
 
-def test_airflow_that_is_not_there_is_one_line(dsn: str) -> None:
+def test_a_missing_airflow_is_one_line(dsn: str) -> None:
     done = run("airflow", "link", LAKEFORK_DSN=dsn)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "run `airflow db migrate` first" in done.stderr
@@ -108,11 +108,15 @@ def test_airflow_that_is_not_there_is_one_line(dsn: str) -> None:
 ANSWERS: dict[str, tuple[list[str], set[str]]] = {
     "db": (["url"], {"dsn"}),
     "init": ([], {"error"}),  # there is one already
+    "upgrade": ([], {"from", "to", "needed", "upgraded", "scripts"}),
     "roots": (["add", "{scratch}"], {"path", "added"}),
     "status": ([], {"totals", "catalogs", "waiting", "jobs", "schedule"}),
     "sql": (["SELECT 1"], {"status", "results", "execution_time_ms"}),
     "load": (["app.t", "{file}", "--user", "ada"], {"table", "rows", "seconds"}),
     "schemas": ([], {"catalog", "namespaces"}),
+    "copy": (["status"], set()),
+    "backup": (["list"], set()),
+    "token": (["list"], set()),
     "run": (["catalog_fsck"], {"run_id", "job", "findings"}),
     "fork": (["main", "f1"], {"catalog_id", "name", "data_path"}),
     "forks": (["main", "--reclaim"], set()),
@@ -137,7 +141,9 @@ def commands() -> set[str]:
 
 
 def test_every_command_answers_in_json(lake: SqlLake, tmp_path: Path) -> None:
-    assert ANSWERS.keys() == commands() - {"completion"}, "it prints a script"
+    assert ANSWERS.keys() == commands() - {"completion", "serve"}, (
+        "one prints a script, the other serves until it is stopped"
+    )
     assert lake.catalog.name == "main"
     lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY)")
     file = tmp_path / "rows.csv"
@@ -156,11 +162,15 @@ def test_every_command_answers_in_json(lake: SqlLake, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["fork", "nobody", "x", "--json"], "not_found", "there is no catalog 'nobody'"),
-        (["run", "flush", "--params", '{"forse": 1}', "--json"], "invalid_input", "there is no parameter 'forse'"),
-        (["run", "catalog_fsck", "--params", '{"catalog": "nobody"}', "--json"], "job_failed", "there is no catalog"),
-        (["drop-catalog", "--prefix", "x", "--json"], "invalid_input", "Nothing was dropped; --yes"),
-        (["sql", "--catalog", "nobody", "--json", "SHOW TABLES"], "not_found", "there is no catalog 'nobody'"),
+        (["fork", "nobody", "x", "--json"], "not_found", "catalog 'nobody' does not exist"),
+        (["run", "flush", "--params", '{"forse": 1}', "--json"], "invalid_input", "unknown parameter 'forse'"),
+        (
+            ["run", "catalog_fsck", "--params", '{"catalog": "nobody"}', "--json"],
+            "job_failed",
+            "catalog 'nobody' does not exist",
+        ),
+        (["drop-catalog", "--prefix", "x", "--json"], "invalid_input", "Nothing was dropped; use --yes"),
+        (["sql", "--catalog", "nobody", "--json", "SHOW TABLES"], "not_found", "catalog 'nobody' does not exist"),
     ],
 )
 def test_errors_are_json_too(dsn: str, arguments: list[str], code: str, words: str) -> None:

@@ -1,13 +1,13 @@
-"""What one commit does: ids, versions, statistics, words, replays and refusals."""
+"""Single commits: ids, versions, statistics, change records, replays and refusals."""
 
 import psycopg
 import pytest
 
-from lake import add_column, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import drop_catalog, newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
+from support.lake import add_column, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
 
 def test_every_commit_makes_the_next_global_snapshot(connection: Connection) -> None:
@@ -197,7 +197,7 @@ def test_a_commit_can_rely_on_the_set_of_files(connection: Connection) -> None:
     base = newest_snapshot(connection)
     add_file(connection, other)
     careful = file_changes(table, "batch-1")
-    careful.require_files_unchanged(table.table_id)
+    careful._requires["files"].append(table.table_id)
     done = commit(connection, table.catalog.catalog_id, base, careful)
     with pytest.raises(ConflictError, match="files of table"):
         commit(connection, table.catalog.catalog_id, base, careful)
@@ -208,7 +208,7 @@ def test_names_are_unique_among_the_living(connection: Connection) -> None:
     catalog = make_catalog(connection)
     table = make_table(connection, catalog, "t")
     for name in ("t", "T"):
-        with pytest.raises(ConflictError, match="a table of this name exists"):
+        with pytest.raises(ConflictError, match="a table of this name already exists"):
             make_table(connection, catalog, name)
     changes = Changes()
     changes.end("ducklake_table", table_id=table.table_id)
@@ -299,7 +299,7 @@ def test_a_rename_is_a_version_and_keeps_the_children(connection: Connection) ->
         (lambda c, t: c.end("ducklake_file_column_stats", data_file_id=0, column_id=1), InvalidInputError),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_and_changes_nothing(connection: Connection, change, error) -> None:
+def test_invalid_commits_are_refused_and_change_nothing(connection: Connection, change, error) -> None:
     table = make_table(connection, make_catalog(connection))
     base = newest_snapshot(connection)
     changes = file_changes(table, "batch-0")
@@ -336,10 +336,10 @@ def test_a_single_file_is_checked_like_many(connection: Connection, wrong: dict[
     assert rows_of(connection, "SELECT * FROM lakefork.fsck()") == []
 
 
-def test_ids_cannot_be_taken_back(connection: Connection) -> None:
+def test_ids_cannot_be_returned(connection: Connection) -> None:
     catalog = make_catalog(connection)
     for counter in ("catalog_ids", "file_ids"):
-        with pytest.raises(psycopg.Error, match="cannot take back ids"):
+        with pytest.raises(psycopg.Error, match="cannot return ids"):
             connection.execute(f"SELECT * FROM lakefork.commit({catalog.catalog_id}, 1, '{{\"{counter}\": -1}}')")
 
 
@@ -360,7 +360,7 @@ def test_a_base_that_only_another_catalog_gave_up_is_as_good_as_ever(connection:
         commit(connection, table.catalog.catalog_id, base, replaced)
 
 
-def test_commits_into_nothing_are_refused(connection: Connection) -> None:
+def test_commits_into_missing_objects_are_refused(connection: Connection) -> None:
     table = make_table(connection, make_catalog(connection))
     base = newest_snapshot(connection)
     with pytest.raises(NotFoundError, match="catalog 999 does not exist"):

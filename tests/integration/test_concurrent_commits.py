@@ -8,11 +8,11 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from lake import Table, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import create_catalog, newest_snapshot
 from lakefork.catalog.commits import commit
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import ConflictError, InvalidInputError
+from support.lake import Table, add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
 WRITERS = 16
 COMMITS = 12

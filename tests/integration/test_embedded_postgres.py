@@ -16,7 +16,6 @@ import psutil
 import psycopg
 import pytest
 
-from lake import add_file, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded import home as home_module
@@ -26,6 +25,7 @@ from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.embedded.postmaster import PidFile, read_pid_file
 from lakefork.errors import SetupError
 from lakefork.settings import PostgresSettings, Settings
+from support.lake import add_file, files_at, make_catalog, make_table, rows_of
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_commands_that_start_it_at_once_after_a_kill(server: EmbeddedPostgres, s
     psycopg.connect(server.url()).close()
 
 
-def test_a_pid_file_whose_number_a_stranger_has_now(server: EmbeddedPostgres, settings: Settings) -> None:
+def test_a_pid_file_whose_number_another_program_has(server: EmbeddedPostgres, settings: Settings) -> None:
     """Neither is the stranger taken for the server, nor stopped in its place."""
     server.stop()
     data = settings.home / "postgres/data"
@@ -209,7 +209,7 @@ def test_root_with_fewer_capabilities_as_in_containers(missing: str, tmp_path: P
     subprocess.run([*lakefork, "stop"], env=environment, capture_output=True)
     if "dac_override" in missing:
         assert started.stderr == (
-            "lakefork: Postgres does not run as root, and this root cannot hand it on: use another user, or set LAKEFORK_DSN\n"
+            "lakefork: Postgres does not run as root, and this root has no capabilities: use another user, or set LAKEFORK_DSN\n"
         )
     else:
         assert started.returncode == 0, started.stderr
@@ -221,7 +221,7 @@ def test_a_taken_port_is_one_clear_line(settings: Settings) -> None:
         other.listen()
         port = other.getsockname()[1]
         taken = settings.model_copy(update={"postgres": PostgresSettings(port=port)})
-        with pytest.raises(SetupError, match=f"port {port} for postgres is taken .* set LAKEFORK_POSTGRES__PORT"):
+        with pytest.raises(SetupError, match=f"port {port} for postgres is in use .* set LAKEFORK_POSTGRES__PORT"):
             EmbeddedPostgres(taken).start()
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lake import add_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection
+from support.lake import add_file, make_catalog, make_table, rows_of
 
 DAMAGE = {
     "counter: catalog id": (
@@ -76,7 +76,7 @@ def lake(connection: Connection) -> Connection:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_planted_damage_is_found(lake: Connection, damage: str) -> None:
+def test_injected_damage_is_found(lake: Connection, damage: str) -> None:
     statement, expected = DAMAGE[damage]
     lake.execute(statement)
     findings = rows_of(lake, "SELECT check_name, catalog_id, object, problem FROM lakefork.fsck()")

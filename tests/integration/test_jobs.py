@@ -11,13 +11,14 @@ from pathlib import Path
 import boto3
 import pytest
 
-from lake import Table, add_real_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import JobRun, Leases, start_job
+from lakefork.catalog.jobs import JobRun, start_job
+from lakefork.catalog.leases import Leases
 from lakefork.settings import Settings
 from lakefork.spark import job
 from lakefork.spark.job import MOST_SILENT_SECONDS
 from lakefork.storage import StorageOptions
+from support.lake import Table, add_real_file, make_catalog, make_table, rows_of
 
 
 def run_cli(dsn: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -78,7 +79,7 @@ def test_damaged_files_are_listed_and_the_job_fails(connection: Connection, dsn:
     findings = [line for line in done.stdout.splitlines() if line.startswith("catalog_fsck: file: catalog main: ")]
     assert [line.split(": ")[3].split()[1] for line in findings] == ["0", "1", "2", "3"], done.stdout
     for text, line in zip(
-        ("does not exist", "bytes, recorded", "not readable Parquet", "statistics of column 1"), findings, strict=True
+        ("does not exist", "bytes, expected", "not readable Parquet", "statistics of column 1"), findings, strict=True
     ):
         assert text in line
     assert done.stderr.strip().splitlines()[-1] == (
@@ -96,9 +97,9 @@ def test_damaged_files_are_listed_and_the_job_fails(connection: Connection, dsn:
     [
         (
             ["run", "catalog_fsck", "--params", '{"depe": true}'],
-            "there is no parameter 'depe'; parameters: catalog, deep",
+            "unknown parameter 'depe'; parameters: catalog, deep",
         ),
-        (["run", "nonsense"], "there is no job 'nonsense'; jobs: catalog_fsck"),
+        (["run", "nonsense"], "job 'nonsense' does not exist; jobs: catalog_fsck"),
     ],
 )
 def test_bad_parameters_are_refused_before_spark_starts(dsn: str, arguments: list[str], sentence: str) -> None:
@@ -119,11 +120,11 @@ def test_an_unknown_catalog_and_a_busy_lease_are_one_line(connection: Connection
     missing = run_cli(dsn, "run", "catalog_fsck", "--params", '{"catalog": "nope"}')
     assert missing.returncode == 1
     assert missing.stderr.splitlines()[-1] == (
-        "catalog_fsck failed: there is no catalog 'nope'; `lakefork status` lists them"
+        "catalog_fsck failed: catalog 'nope' does not exist; `lakefork status` lists catalogs"
     )
-    said = rows_of(connection, "SELECT status, left(error_message, 41) FROM system.jobs ORDER BY start_time")
+    said = rows_of(connection, "SELECT status, left(error_message, 38) FROM system.jobs ORDER BY start_time")
     assert said == [
-        ("failed", "catalog_fsck/* is being worked on by some"), ("failed", "there is no catalog 'nope'; `lakefork sta"),
+        ("failed", "catalog_fsck/* is being worked on by s"), ("failed", "catalog 'nope' does not exist; `lakefo"),
     ]  # fmt: skip
 
 

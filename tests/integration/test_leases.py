@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lake import rows_of
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import Leases
+from lakefork.catalog.leases import Leases
 from lakefork.errors import LeaseHeldError, LeaseLostError
+from support.lake import rows_of
 
 
 def lease(connection: Connection, holder: str, name: str = "gc/main", seconds: float = 60) -> Leases:
@@ -35,10 +35,10 @@ def test_one_holder_at_a_time(connection: Connection) -> None:
 def test_of_many_leases_the_free_ones_are_taken(connection: Connection) -> None:
     lease(connection, "one", "b")
     two = Leases("two", 60)
-    assert two.take_free(connection, ["a", "b", "c"]) == {"a", "c"}
+    assert two.acquire_available(connection, ["a", "b", "c"]) == {"a", "c"}
     two.renew(connection)
     two.release(connection)
-    assert Leases("three", 60).take_free(connection, ["a", "b", "c"]) == {"a", "c"}
+    assert Leases("three", 60).acquire_available(connection, ["a", "b", "c"]) == {"a", "c"}
 
 
 def test_a_lease_that_ran_out_is_lost_for_good(connection: Connection) -> None:
@@ -56,7 +56,7 @@ def test_a_lease_that_ran_out_is_lost_for_good(connection: Connection) -> None:
 
 def test_one_lost_lease_of_several_is_noticed(connection: Connection) -> None:
     leases = Leases("one", 60)
-    leases.take_free(connection, ["a", "b"])
+    leases.acquire_available(connection, ["a", "b"])
     connection.execute("UPDATE lakefork.lease SET holder = 'thief' WHERE name = 'b'")
     with pytest.raises(LeaseLostError, match="one lost its lease on a, b"):
         leases.renew(connection)
@@ -75,7 +75,7 @@ def test_racing_for_a_lease_has_one_winner(dsn: str) -> None:
         assert sorted(pool.map(race, range(8))) == [0] * 7 + [1]
 
 
-def test_leases_that_are_given_back_do_not_look_lost_to_the_heartbeat(dsn: str, connection: Connection) -> None:
+def test_released_leases_do_not_look_lost_to_the_heartbeat(dsn: str, connection: Connection) -> None:
     leases = Leases("one", 60)
     over = threading.Event()
 
@@ -90,7 +90,7 @@ def test_leases_that_are_given_back_do_not_look_lost_to_the_heartbeat(dsn: str, 
     with ThreadPoolExecutor() as pool:
         beating = pool.submit(beat)
         for _ in range(200):
-            leases.take_free(connection, ["a", "b", "c"])
+            leases.acquire_available(connection, ["a", "b", "c"])
             leases.release(connection)
         over.set()
         assert beating.result() > 10

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lake import rows_of
 from lakefork.catalog.connection import Connection, connect
 from lakefork.errors import ConflictError, InvalidInputError
-from lakefork.seqid import PostgresNodeLease, Reservation, SeqId, SeqIdGenerator
+from lakefork.hot.seqids import PostgresNodeLease, Reservation, SeqIdGenerator
+from lakefork.model.seqid import SeqId
+from support.lake import rows_of
 
 JOBS = Path(__file__).parents[2] / "jobs"
 MakeGenerator = Callable[..., SeqIdGenerator]
@@ -64,7 +65,7 @@ def hold_all_others(connection: Connection) -> None:
 def test_processes_of_one_name_never_make_the_same_id(dsn: str) -> None:
     program = (
         "import sys; from lakefork.catalog.connection import connect\n"
-        "from lakefork.seqid import PostgresNodeLease, SeqIdGenerator\n"
+        "from lakefork.hot.seqids import PostgresNodeLease, SeqIdGenerator\n"
         "generator = SeqIdGenerator(PostgresNodeLease(lambda: connect(sys.argv[1]), 'n1'), clock_ms=lambda: 5)\n"
         "sys.stdout.buffer.write(generator.next_many(50_000).tobytes())"
     )
@@ -147,7 +148,7 @@ def test_a_holder_keeps_its_node_and_extends_its_range(connection: Connection) -
     assert lease_node(connection, "one", 1300) == (node, 1300, 1800)
     assert lease_node(connection, "one", 1100) == (node, 1100, 1800)
     expire(connection, "one")
-    assert lease_node(connection, "one", 5000) == (node, 5000, 5500), "nobody else took it"
+    assert lease_node(connection, "one", 5000) == (node, 5000, 5500), "no other process took it"
 
 
 def test_a_holder_whose_answer_got_lost_does_not_fall_into_the_range_before(connection: Connection) -> None:
@@ -158,7 +159,9 @@ def test_a_holder_whose_answer_got_lost_does_not_fall_into_the_range_before(conn
     assert lease_node(connection, "two", 1201)[:2] == (node, until_ms)
 
 
-def test_a_paused_generator_goes_on_beside_who_took_its_node(connection: Connection, make: MakeGenerator) -> None:
+def test_a_paused_generator_continues_beside_the_new_holder_of_its_node(
+    connection: Connection, make: MakeGenerator
+) -> None:
     machine = Machine()
     paused = make(machine)
     before = paused.next()
@@ -220,11 +223,11 @@ def test_three_generators_and_two_nodes(connection: Connection, make: MakeGenera
     assert len(seen) == len(set(seen))
 
 
-def test_when_all_nodes_are_held_the_sentence_says_so(connection: Connection, make: MakeGenerator) -> None:
+def test_an_error_reports_that_all_nodes_are_in_use(connection: Connection, make: MakeGenerator) -> None:
     hold_all_others(connection)
     with pytest.raises(
         ConflictError,
-        match=r"^all 1,024 nodes are held: lower the number of processes that write, or wait (29|30) seconds until a lease runs out$",
+        match=r"^all 1,024 nodes are in use: reduce the number of writing processes, or wait (29|30) seconds until a lease expires$",
     ):
         make().next()
     assert rows_of(connection, "SELECT count(*) FROM lakefork.node WHERE holder = 'x' || node") == [(1024,)]
@@ -267,7 +270,7 @@ def test_short_lived_processes_do_not_push_time_ahead(connection: Connection, ma
 def test_a_node_that_ran_ahead_is_the_last_choice(connection: Connection, make: MakeGenerator) -> None:
     machine = Machine()
     with make(machine) as generator:
-        ahead = generator.next_after(SeqId.of(10**9, 0, 0))
+        ahead = SeqId(generator.next_many(1, SeqId.of(10**9, 0, 0))[0])
     again = make(machine).next()
     assert (again.milliseconds, again.node) == (10_000, (ahead.node + 1) % 1024)
 
@@ -282,7 +285,7 @@ def test_a_name_starts_at_its_own_node_and_goes_on_from_there(connection: Connec
 def test_a_reservation_is_never_part_of_somebodys_transaction(dsn: str) -> None:
     with connect(dsn, autocommit=False) as busy:
         busy.execute("SELECT 1")
-        with pytest.raises(InvalidInputError, match="in a transaction of its own"):
+        with pytest.raises(InvalidInputError, match="in its own transaction"):
             PostgresNodeLease(lambda: busy, "n1").reserve("h", 0, 10)
     lease = PostgresNodeLease(lambda: connect(dsn, autocommit=False), "n1")
     reserved = lease.reserve("h", 1000, 10)

@@ -1,4 +1,4 @@
-"""Any Postgres will do: an older server, and one that speaks another language."""
+"""Any Postgres works: an older server, and one with another language."""
 
 import os
 import shutil
@@ -10,15 +10,15 @@ import duckdb
 import psycopg
 import pytest
 
-from lake import add_file, file_changes, files_at, make_catalog, make_table, rows_of
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
-from lakefork.catalog.dump import dump_catalog
 from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.errors import CatalogVersionError, ConflictError, NotFoundError
 from lakefork.settings import PostgresSettings, Settings
+from lakefork.transfer.dump import dump_catalog
+from support.lake import add_file, file_changes, files_at, make_catalog, make_table, rows_of
 
 DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) if Path("/usr/lib/postgresql").is_dir() else []
 LANGUAGE = "de_DE.UTF-8"
@@ -61,7 +61,7 @@ def _german(directory: Path) -> Path | None:
 def test_errors_are_understood_whatever_the_language(older_dsn: str) -> None:
     with connect(older_dsn) as connection:
         make_catalog(connection, "twice", "/lake/twice")
-        with pytest.raises(ConflictError, match="there is a catalog 'twice' already"):
+        with pytest.raises(ConflictError, match="catalog 'twice' already exists"):
             make_catalog(connection, "twice", "/lake/other")
         if rows_of(connection, "SHOW lc_messages") != [(LANGUAGE,)]:
             pytest.skip("the locale de_DE.UTF-8 cannot be made here: apt-get install locales")

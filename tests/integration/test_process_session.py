@@ -29,13 +29,13 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_what_a_killed_leader_leaves_is_not_led_and_is_stopped(session: ProcessSession, tmp_path: Path) -> None:
+def test_processes_left_by_a_killed_leader_are_stopped(session: ProcessSession, tmp_path: Path) -> None:
     leader = start(session, tmp_path, "sleep 100 & sleep 100")
     wait_until(lambda: len(session.processes()) == 3)
-    assert session.is_led()
+    assert session.has_leader()
     os.kill(leader, signal.SIGKILL)
     wait_until(lambda: len(session.processes()) == 2)
-    assert not session.is_led()
+    assert not session.has_leader()
     assert session.stop() == 2
     assert session.processes() == []
 
@@ -43,7 +43,7 @@ def test_what_a_killed_leader_leaves_is_not_led_and_is_stopped(session: ProcessS
 def test_a_zombie_does_not_run(session: ProcessSession, tmp_path: Path) -> None:
     """A container without an init collects none of them."""
     leader = start(session, tmp_path, "exec sleep 100")
-    assert session.is_led()
+    assert session.has_leader()
     os.kill(leader, signal.SIGKILL)
-    wait_until(lambda: not session.is_led())
+    wait_until(lambda: not session.has_leader())
     assert session.processes() == [] and session.stop() == 0

@@ -8,12 +8,13 @@ import duckdb
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from lake import add_file, make_catalog, make_table, rows_of
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.dump import DUCKDB_SCHEMA, catalog_tables, dump_catalog
-from lakefork.catalog.schema import SCHEMA_FILE, init_catalog
+from lakefork.catalog.schema import init_catalog
+from lakefork.catalog.scripts import SCHEMA_FILE
 from lakefork.embedded.postgres import binaries
 from lakefork.errors import CatalogVersionError, InvalidInputError, SetupError
+from lakefork.transfer.dump import DUCKDB_SCHEMA, catalog_tables, dump_catalog
+from support.lake import add_file, make_catalog, make_table, rows_of
 
 KEYS = {
     "ducklake_snapshot": "snapshot_id",
@@ -152,7 +153,7 @@ def _comparable(row: tuple[str | None, ...]) -> list[str]:
 def test_a_dump_never_overwrites(dsn: str, tmp_path: Path) -> None:
     target = tmp_path / "x.duckdb"
     target.write_text("precious")
-    with pytest.raises(InvalidInputError, match="exists already"):
+    with pytest.raises(InvalidInputError, match="already exists"):
         dump_catalog(dsn, target)
     assert target.read_text() == "precious"
     with pytest.raises(InvalidInputError, match="not a directory"):

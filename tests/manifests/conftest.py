@@ -10,14 +10,14 @@ import boto3
 import pytest
 from pyspark import SparkContext
 
-from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
-from lakefork.params import ManifestRebuildParams
+from lakefork.model.params import ManifestRebuildParams
 from lakefork.settings import Settings, StorageSettings
-from lakefork.spark.manifest_rebuild import run_manifest_rebuild
 from lakefork.sql.engine import Engine
-from sql_lake import SqlLake
+from lakefork.upkeep.manifest_rebuild.run import run_manifest_rebuild
+from support.flush_lake import FlushLake
+from support.sql_lake import SqlLake
 
 
 @dataclass

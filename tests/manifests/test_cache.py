@@ -1,4 +1,4 @@
-"""The manifest cache: memory, Postgres, storage; what cannot be trusted is not used, and is written anew."""
+"""The manifest cache: memory, Postgres, storage; invalid manifests are not used, and are rewritten."""
 
 import json
 import logging
@@ -13,15 +13,15 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.cold.manifest import FILE_NAME
 from lakefork.errors import PermissionDeniedError
-from lakefork.params import ManifestEvictionParams
+from lakefork.manifests import cache as manifest_cache
+from lakefork.manifests.cache import RETRY_SECONDS, ManifestCache
+from lakefork.manifests.format import FILE_NAME
+from lakefork.model.params import ManifestEvictionParams
 from lakefork.settings import ManifestCacheSettings
-from lakefork.spark.manifest_eviction import run_manifest_eviction
-from lakefork.sql import manifest_cache
-from lakefork.sql.manifest_cache import RETRY_SECONDS, ManifestCache
 from lakefork.sql.session import Role
 from lakefork.storage import StorageOptions
+from lakefork.upkeep.manifest_eviction import run_manifest_eviction
 from manifests.conftest import ManifestLake
 
 TTL = 600
@@ -138,7 +138,7 @@ def test_an_entry_that_was_evicted_is_read_from_storage_and_cached_again(reader:
     assert "manifest_cache_sync_success: " in caplog.text
 
 
-def test_a_restart_serves_no_entry_whose_ttl_is_over_without_a_look(reader: Reader) -> None:
+def test_a_restart_checks_entries_whose_ttl_has_passed(reader: Reader) -> None:
     reader.pass_time(TTL + 1)
     (reader.manifests.directory("mine/user_ada") / FILE_NAME).write_text("{")
     assert reader.get() is None
@@ -160,9 +160,7 @@ DAMAGES = pytest.mark.parametrize(
 
 
 @DAMAGES
-def test_a_select_is_right_whatever_the_manifest_says_and_has_it_mended(
-    reader: Reader, damage: Any, state: str
-) -> None:
+def test_a_select_is_right_with_any_manifest_and_has_it_repaired(reader: Reader, damage: Any, state: str) -> None:
     lake, manifests = reader.manifests.lake, reader.manifests
     damage(manifests.directory("mine/user_ada") / FILE_NAME)
     reader.pass_time(TTL + 1)
@@ -212,11 +210,11 @@ def test_a_publish_that_the_reader_knows_of_brings_the_newer_manifest(reader: Re
     old = reader.get()
     reader.manifests.lake.run("INSERT INTO app.mine VALUES (9, 'i', 9)", user="ada")
     snapshot = reader.manifests.flush_lake.flush()["snapshot_id"]
-    assert reader.get() is old, "what it says of its batches is still true"
+    assert reader.get() is old, "its entries for batches are still valid"
     reader.pass_time(RETRY_SECONDS)
     newer = reader.get(published=snapshot)
     assert newer.snapshot_id == snapshot and len(newer.batches) == 3
-    assert set(old.by_file_id) < set(newer.by_file_id)
+    assert {batch.data_file_id for batch in old.batches} < {batch.data_file_id for batch in newer.batches}
 
 
 def test_a_cached_manifest_that_disagrees_with_the_catalog_is_not_used(reader: Reader) -> None:
@@ -228,13 +226,13 @@ def test_a_cached_manifest_that_disagrees_with_the_catalog_is_not_used(reader: R
     assert reader.reads == ["file_version", "read_file"]
 
 
-def test_where_nothing_was_published_there_is_no_manifest_and_no_fuss(reader: Reader) -> None:
+def test_without_a_publish_a_missing_manifest_is_no_problem(reader: Reader) -> None:
     assert reader.get("nobody") is None
     assert reader.cache.get(99, 99) is None, "no such table"
     assert (reader.manifests.pending(), set(reader.states())) == ([], {"ada", "bob", ""})
 
 
-def test_memory_is_bounded_and_forgets_what_nobody_uses(reader: Reader) -> None:
+def test_memory_is_bounded_and_evicts_unused_entries(reader: Reader) -> None:
     reader.restart(max_entries=2)
     for user, table in (("ada", "mine"), ("bob", "mine"), ("ada", "mine"), ("", "ours")):
         reader.get(user, table)
@@ -295,7 +293,7 @@ def evict(manifests: ManifestLake, **settings: int) -> dict[str, Any]:
         return run_manifest_eviction(context, ManifestEvictionParams())
 
 
-def test_eviction_removes_what_is_unused_dropped_or_too_much(reader: Reader) -> None:
+def test_eviction_removes_unused_dropped_and_surplus_entries(reader: Reader) -> None:
     manifests = reader.manifests
     files = manifests.state()
     assert evict(manifests) == {"entries_evicted": 0, "entries_left": 3}
@@ -303,14 +301,19 @@ def test_eviction_removes_what_is_unused_dropped_or_too_much(reader: Reader) -> 
     reader.get("ada")
     reader.pass_time(600)
     assert evict(manifests) == {"entries_evicted": 2, "entries_left": 1}, "ada's was used within the window"
-    assert manifests.lines == ["2 manifest(s) that nobody used left the cache"]
+    assert manifests.lines == ["2 manifest(s) evicted: unused for a while"]
     reader.get("bob")
     assert evict(manifests, max_entries=1) == {"entries_evicted": 1, "entries_left": 1}
     assert list(reader.states()) == ["bob"], "the oldest goes first"
     assert manifests.state() == files, "only the cache"
     manifests.lake.run("DROP TABLE app.mine")
     assert evict(manifests) == {"entries_evicted": 1, "entries_left": 0}
-    assert manifests.lines == ["1 manifest(s) of dropped tables left the cache"]
+    assert manifests.lines == ["1 manifest(s) evicted: of dropped tables"]
+
+
+def test_a_process_that_has_read_nothing_yet_shows_the_ttl(manifests: ManifestLake) -> None:
+    (shown,) = manifests.lake.run("SHOW MANIFEST CACHE")
+    assert {row[shown.columns.index("ttl")] for row in shown.rows} == {TTL}
 
 
 def test_show_manifest_cache_is_for_admins_and_shows_all_of_it(manifests: ManifestLake) -> None:

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lakefork.cold.manifest import FILE_NAME
+from lakefork.manifests.format import FILE_NAME
 from manifests.conftest import ManifestLake
 
 
 def run_job(manifests: ManifestLake, job: str, **params: Any) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
     return subprocess.run(
-        [sys.executable, "-m", "lakefork.cli", "run", job, "--params", json.dumps(params)],
+        [sys.executable, "-m", "lakefork.cli.main", "run", job, "--params", json.dumps(params)],
         env={**clean, "LAKEFORK_DSN": manifests.lake.dsn, "PYTHONPATH": str(Path(__file__).parents[2] / "jobs")},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
@@ -27,7 +27,7 @@ def test_rebuild_and_eviction_run_and_are_recorded(manifests: ManifestLake) -> N
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1] == (
         "manifest_rebuild failed: 1 finding(s): 1× broken manifest; each is listed above; "
-        "without check_only the manifests are written anew"
+        "run it without check_only to rewrite the manifests"
     )
     assert "Traceback" not in failed.stderr and path.read_text() == "{"
     healed = json.loads(run_job(manifests, "manifest_rebuild").stdout.splitlines()[-1])

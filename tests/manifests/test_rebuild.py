@@ -1,4 +1,4 @@
-"""manifest_rebuild: whatever is wrong with a manifest is found and mended, and nothing else is touched."""
+"""manifest_rebuild finds and repairs every damage of a manifest, and touches nothing else."""
 
 import json
 from collections.abc import Callable
@@ -11,15 +11,15 @@ import pytest
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import connect
-from lakefork.catalog.jobs import Leases
-from lakefork.cold.manifest import FILE_NAME
+from lakefork.catalog.leases import Leases
 from lakefork.errors import JobFailedError, NotFoundError, StorageError
-from lakefork.maintenance.manifests import Owner, TableDirectories, plan_tasks
-from lakefork.spark import manifest_rebuild
-from lakefork.spark import manifest_task as writer
+from lakefork.manifests import write as writer
+from lakefork.manifests.format import FILE_NAME
+from lakefork.upkeep.manifest_rebuild import run as manifest_rebuild
+from lakefork.upkeep.manifest_rebuild.plan import Owner, TableDirectories, plan_tasks
 from manifests.conftest import ManifestLake
 
-CLEAN = {"tables": 2, "directories": 3, "files": 5, "findings": 0, "manifests_written": 0}
+CLEAN = {"tables": 2, "directories": 3, "files": 5, "findings": 0, "manifests_written": 0, "schemas_written": 0}
 
 
 def rewrite(change: Callable[[Any], None]) -> Callable[[Path], None]:
@@ -54,13 +54,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 }  # fmt: skip
 
 
-def test_every_damage_is_found_and_mended(manifests: ManifestLake) -> None:
+def test_every_damage_is_found_and_repaired(manifests: ManifestLake) -> None:
     path = manifests.directory("mine/user_ada") / FILE_NAME
     sound = json.loads(path.read_text())
     for name, (harm, kind) in DAMAGES.items():
         harm(path)
         before, cached = manifests.state(), manifests.cache()
-        with pytest.raises(JobFailedError, match=rf"1× {kind}.*; each is listed above; without check_only"):
+        with pytest.raises(JobFailedError, match=rf"1× {kind}.*; each is listed above; run it without check_only"):
             manifests.rebuild(check_only=True)
         assert any(f"{kind}: main.app.mine: {path}: " in line for line in manifests.lines), name
         assert (manifests.state(), manifests.cache(), manifests.pending()) == (before, cached, []), (
@@ -82,15 +82,15 @@ def test_a_sound_lake_is_left_as_it_is(manifests: ManifestLake) -> None:
     assert (manifests.state(), manifests.cache()) == (before, cached)
 
 
-def test_a_missing_file_fails_the_job_though_the_manifest_is_mended(manifests: ManifestLake) -> None:
+def test_a_missing_file_fails_the_job_although_the_manifest_is_repaired(manifests: ManifestLake) -> None:
     directory = manifests.directory("ours/shared")
     (directory / "batch-0.parquet").unlink()
     (directory / FILE_NAME).write_text("{")
     with pytest.raises(JobFailedError, match=r"1 finding\(s\): 1× missing file; .*restore the files") as caught:
         manifests.rebuild()
-    assert caught.value.result == {**CLEAN, "findings": 2, "manifests_written": 1}
+    assert caught.value.result == {**CLEAN, "findings": 2, "manifests_written": 1, "schemas_written": 0}
     assert (
-        f"missing file: main.app.ours: {directory}/batch-0.parquet: the catalog has it, the storage does not"
+        f"missing file: main.app.ours: {directory}/batch-0.parquet: it is in the catalog but not in storage"
         in manifests.lines
     )
     assert len(manifests.manifest("ours/shared")["batches"]) == 2, "it says what the catalog says"
@@ -117,7 +117,7 @@ def test_statistics_of_the_catalog_are_compared_with_the_footers(manifests: Mani
     )
     with pytest.raises(JobFailedError, match="1× wrong file"):
         manifests.rebuild()
-    assert any("statistics of column 4: recorded are values=2 nulls=0 min=1 max=7" in line for line in manifests.lines)
+    assert any("statistics of column 4: expected values=2 nulls=0 min=1 max=7" in line for line in manifests.lines)
 
 
 def test_an_extra_file_is_reported_and_never_put_into_a_manifest(manifests: ManifestLake) -> None:
@@ -202,13 +202,20 @@ def test_params_narrow_it_down(manifests: ManifestLake) -> None:
     for name in ("mine/user_ada", "mine/user_bob", "ours/shared"):
         (manifests.directory(name) / FILE_NAME).unlink()
     result = manifests.rebuild(catalog="main", namespace="APP", table="Mine", user_id="bob")
-    assert result == {"tables": 1, "directories": 1, "files": 1, "findings": 1, "manifests_written": 1}
+    assert result == {
+        "tables": 1,
+        "directories": 1,
+        "files": 1,
+        "findings": 1,
+        "manifests_written": 1,
+        "schemas_written": 0,
+    }
     assert manifests.rebuild(user_id="bob")["findings"] == 0
     assert manifests.rebuild(table="ours")["findings"] == 1
     assert manifests.rebuild()["findings"] == 1
     for params, sentence in (
-        ({"catalog": "x"}, "there is no catalog 'x'"),
-        ({"table": "x"}, r"there is no table \*\.x"),
+        ({"catalog": "x"}, "catalog 'x' does not exist"),
+        ({"table": "x"}, r"table \*\.x does not exist"),
     ):
         with pytest.raises(NotFoundError, match=sentence):
             manifests.rebuild(**params)
@@ -232,8 +239,15 @@ def test_a_table_that_is_being_worked_on_is_left(manifests: ManifestLake, work: 
     with connect(manifests.lake.dsn) as connection:
         leases = Leases("another run", 60)
         leases.take(connection, f"{work}/{manifests.lake.catalog.catalog_id}/{table_id}")
-        assert manifests.rebuild() == {"tables": 1, "directories": 1, "files": 2, "findings": 1, "manifests_written": 1}
-        assert "main.app.mine is being worked on by another run: left to it" in manifests.lines
+        assert manifests.rebuild() == {
+            "tables": 1,
+            "directories": 1,
+            "files": 2,
+            "findings": 1,
+            "manifests_written": 1,
+            "schemas_written": 0,
+        }
+        assert "main.app.mine is being worked on by another run: skipped" in manifests.lines
         assert not (manifests.directory("mine/user_ada") / FILE_NAME).exists()
         leases.release(connection)
     assert manifests.rebuild()["manifests_written"] == 1
@@ -245,7 +259,7 @@ def test_without_batches_no_spark_is_started(flush_lake: Any, monkeypatch: pytes
     flush_lake.lake.run("CREATE NAMESPACE app; CREATE USER TABLE app.t (id BIGINT PRIMARY KEY)")
     empty = dict.fromkeys(CLEAN, 0)
     assert ManifestLake(flush_lake).rebuild() == ManifestLake(flush_lake).rebuild(check_only=True) == empty
-    assert flush_lake.lines == ["there is nothing to look at"]
+    assert flush_lake.lines == ["there is nothing to check"]
 
 
 def test_a_directory_with_very_many_files_is_looked_at_in_parts(
@@ -274,7 +288,7 @@ def test_a_crash_leaves_the_rest_to_the_next_run(manifests: ManifestLake, monkey
     assert manifests.rebuild(check_only=True) == CLEAN
 
 
-def test_a_lake_on_s3_is_checked_and_mended(s3_manifests: ManifestLake, s3: str) -> None:
+def test_a_lake_on_s3_is_checked_and_repaired(s3_manifests: ManifestLake, s3: str) -> None:
     client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
     assert s3_manifests.rebuild(check_only=True) == CLEAN
     client.put_object(Bucket="lake", Key="main/app/mine/user_ada/manifest.json", Body=b"{")

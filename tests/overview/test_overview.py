@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from lake import rows_of
 from lakefork.catalog.catalogs import find_catalog, newest_snapshot
 from lakefork.catalog.connection import Connection, connect
 from lakefork.catalog.forks import drop_catalogs, fork_catalog
 from lakefork.catalog.jobs import JobRun, Usage, finish_job, start_job
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import NotFoundError
+from lakefork.model.params import JOBS
 from lakefork.overview.forks import list_children, reclaimable
 from lakefork.overview.gc import gc_text, list_deletions, read_gc
 from lakefork.overview.lake import last_runs, list_catalogs, list_runs, list_waiting, read_flushed, read_totals
@@ -20,10 +20,11 @@ from lakefork.overview.metrics import read_metrics
 from lakefork.overview.status import read_status
 from lakefork.overview.superseded import with_superseded_share
 from lakefork.overview.tables import list_tables, read_table
-from lakefork.params import JOBS
-from lakefork.settings import PROJECT, FlushSettings
-from many_catalogs import FILES, add_catalogs
-from sql_lake import SqlLake
+from lakefork.resources import resource
+from lakefork.settings import FlushSettings
+from support.lake import rows_of
+from support.many_catalogs import FILES, add_catalogs
+from support.sql_lake import SqlLake
 
 POLICY = FlushSettings(default_rows=20, default_interval_seconds=3600)
 
@@ -73,7 +74,7 @@ def test_the_page_of_a_table_has_its_schemas_batches_and_commits(filled: SqlLake
         assert [file["user_id"] for file in before["batches"]] == ["ada"], "as it was before the second flush"
         one = read_table(connection, filled.catalog.name, "app", "t", POLICY, user="bob")
         assert [file["user_id"] for file in one["batches"]] == ["bob"]
-        with pytest.raises(NotFoundError, match=r"no table app\.nope"):
+        with pytest.raises(NotFoundError, match=r"table app\.nope does not exist"):
             read_table(connection, filled.catalog.name, "app", "nope", POLICY)
 
 
@@ -116,7 +117,7 @@ def test_metrics_are_what_prometheus_reads(filled: SqlLake) -> None:
     assert f'lakefork_table_hot_rows{{catalog="{name}",namespace="od\\"d",table="t"}}' in values
     assert values["lakefork_oldest_hot_seconds"] > 0
     described = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-    documented = (PROJECT / "docs" / "operations.md").read_text()
+    documented = resource("docs/operations.md").read_text()
     assert set(re.findall(r"\blakefork_[a-z_]+", documented)) == described, "the table and the alerts in the docs"
     assert {key.partition("{")[0] for key in values} <= described
 

@@ -7,12 +7,13 @@ import psycopg
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.lake import resolved_file_id, resolved_id
 
-from lake import add_column, make_catalog, rows_of
 from lakefork.catalog.catalogs import Catalog, create_catalog, drop_catalog, newest_snapshot, rename_catalog
 from lakefork.catalog.commits import Changes, Committed, commit
 from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError, NotFoundError
+from support.lake import add_column, make_catalog, rows_of
 
 DYING = st.sampled_from(["no", "no", "no", "before COMMIT", "after COMMIT"])
 
@@ -132,7 +133,11 @@ class CommitMachine(RuleBasedStateMachine):
         )
         add_column(changes, table_id, 1, "id", "int64")
         done = self._commit(name, newest_snapshot(self.connection), changes, dying)
-        self.model.now[name][done.resolved_id(table_id)] = {"columns": {"id"}, "files": {}, "changed": done.snapshot_id}
+        self.model.now[name][resolved_id(done, table_id)] = {
+            "columns": {"id"},
+            "files": {},
+            "changed": done.snapshot_id,
+        }
         self.model.record(done.snapshot_id)
 
     def _some_table(self, data: Any) -> tuple[str, int] | None:
@@ -154,7 +159,7 @@ class CommitMachine(RuleBasedStateMachine):
             added[placeholder] = path
         done = self._commit(name, self._base(data), changes, dying)
         for placeholder, path in added.items():
-            self.model.now[name][table]["files"][done.resolved_file_id(placeholder)] = (path, done.snapshot_id)
+            self.model.now[name][table]["files"][resolved_file_id(done, placeholder)] = (path, done.snapshot_id)
         self.model.record(done.snapshot_id)
 
     @precondition(lambda self: any(self.model.now.values()))
@@ -189,7 +194,7 @@ class CommitMachine(RuleBasedStateMachine):
         assert wins
         for file in ended:
             del files[file]
-        files[done.resolved_file_id(placeholder)] = (path, done.snapshot_id)
+        files[resolved_file_id(done, placeholder)] = (path, done.snapshot_id)
         self.model.record(done.snapshot_id)
 
     @precondition(lambda self: any(self.model.now.values()))

@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from pyspark import SparkContext
 
-from flush_lake import FlushLake
 from lakefork.errors import NotFoundError
+from lakefork.manifests import write as manifest_task
 from lakefork.settings import FlushSettings, Settings
-from lakefork.spark import dedup, flush, flush_publish, manifest_task
 from lakefork.sql.engine import Engine
-from sql_model import SqlMachine, run_machine
+from lakefork.upkeep.dedup import run as dedup
+from lakefork.upkeep.flush import publish as flush_publish
+from lakefork.upkeep.flush import run as flush
+from support.flush_lake import FlushLake
+from support.sql_model import SqlMachine, run_machine
 
 CRASHES: list[tuple[Any, str] | None] = [
-    None, (flush, "plan_flush"), (flush, "publish_all"), (flush_publish, "publish"), (flush, "bring_manifests_up"),
+    None, (flush, "plan_flush"), (flush, "publish_all"), (flush_publish, "publish"), (flush, "sync_manifests"),
     (manifest_task, "replace_file"),
 ]  # fmt: skip
 
@@ -134,7 +137,7 @@ def _crash_in(patched: pytest.MonkeyPatch, owner: Any, name: str, *, late: bool)
 def test_random_flushes_and_crashes_lose_nothing(
     dsn: str, data_dir: Path, spark: SparkContext, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("lakefork.maintenance.flush.SMALLEST_SLICE", 3)
+    monkeypatch.setattr("lakefork.upkeep.flush.plan.SMALLEST_SLICE", 3)
     FlushMachine.settings = make_settings(flush=FlushSettings(slice_rows=5))
     with Engine(make_settings(), dsn) as engine:
         run_machine(FlushMachine, engine, dsn, data_dir, examples=6, steps=20)

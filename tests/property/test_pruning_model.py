@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefork.maintenance.pruning import Batch, ScanPlan
-from lakefork.sql import select, versions
-from sql_lake import SqlLake
+from lakefork.read import probing
+from lakefork.read.pruning import Batch, ScanPlan
+from lakefork.sql.read import select
+from support.sql_lake import SqlLake
 
 numbers = itertools.count()
 KEYS = st.integers(1, 6)
@@ -139,8 +140,8 @@ def everything_is_read() -> Iterator[None]:
         return ScanPlan(grouped=list(batches))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(versions, "plan_scan", plan_all)
-        patched.setattr(versions, "can_be_probed", lambda _: False)
+        patched.setattr(probing, "plan_scan", plan_all)
+        patched.setattr(probing, "can_be_probed", lambda _: False)
         yield
 
 
@@ -160,8 +161,8 @@ def test_pruned_is_unpruned(lake: SqlLake, steps: list[tuple[Any, ...]], where: 
     for place, condition in enumerate(where):
         query = f"SELECT * FROM {table.name} WHERE {condition.replace('{moment}', f'''TIMESTAMPTZ '{middle}' ''')} ORDER BY id"
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(select, "WORTH_A_VIEW", 1 + 7 * (place % 2))
-            patched.setattr(versions, "WORTH_PROBING", 1)
+            patched.setattr(select, "MIN_BATCHES_FOR_VIEW", 1 + 7 * (place % 2))
+            patched.setattr(probing, "MIN_BATCHES_TO_PROBE", 1)
             found = repr(lake.rows(query))
         with everything_is_read():
             assert found == repr(lake.rows(query)), query

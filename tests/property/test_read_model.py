@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from flush_lake import FlushLake
 from lakefork.settings import Settings
-from read_lake import ReadLake
-from sql_lake import SqlLake, new_name
+from support.flush_lake import FlushLake
+from support.read_lake import ReadLake
+from support.sql_lake import SqlLake, new_name
 
 USERS = ("ada", "bob")
 Rows = dict[tuple[str, int], int]

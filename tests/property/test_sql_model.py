@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
-from sql_model import SqlMachine, run_machine
+from support.sql_model import SqlMachine, run_machine
 
 
 def test_random_statements_match_the_model(dsn: str, data_dir: Path, make_settings: Callable[..., Settings]) -> None:

@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from cleanup_lake import age_schedule, cleanup, gc, on_disk, referenced
-from duckdb_client import load_extensions, stock
-from flush_lake import FlushLake
-from fork_lake import fork, no_findings
 from lakefork.catalog.catalogs import drop_catalog, rename_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.retention import tag_snapshot
 from lakefork.errors import LakeforkError, NotFoundError
-from lakefork.spark import file_cleanup, retention_gc
-from sql_lake import SqlLake
+from lakefork.removal import batches
+from lakefork.upkeep.retention import run as retention_gc
+from support.cleanup_lake import age_schedule, cleanup, gc, on_disk, referenced
+from support.duckdb_client import load_extensions, stock
+from support.flush_lake import FlushLake
+from support.fork_lake import fork, no_findings
+from support.sql_lake import SqlLake
 
 SEEDS = range(int(os.environ.get("LAKEFORK_TREE_SEEDS", "1")))
 STEPS = int(os.environ.get("LAKEFORK_TREE_STEPS", "45"))
@@ -151,7 +152,7 @@ class Tree:
 
     def clean(self) -> None:
         age_schedule(self.flush_lake)
-        self.maybe_killed(file_cleanup, ("_remove_all", "finish_deletions"), lambda: cleanup(self.flush_lake))
+        self.maybe_killed(batches, ("remove_files", "finish_deletions"), lambda: cleanup(self.flush_lake))
 
     def maybe_killed(self, module: Any, steps: tuple[str, ...], action: Callable[[], Any]) -> None:
         with pytest.MonkeyPatch.context() as patched:

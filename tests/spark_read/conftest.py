@@ -4,8 +4,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from flush_lake import FlushLake
-from read_lake import ReadLake
+from support.flush_lake import FlushLake
+from support.read_lake import ReadLake
 
 
 @pytest.fixture(scope="session")

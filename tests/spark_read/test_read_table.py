@@ -10,16 +10,17 @@ import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from flush_lake import FlushLake
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.errors import InvalidInputError, LimitError, NotFoundError, SetupError
 from lakefork.settings import Settings, SparkSettings, StorageSettings
-from lakefork.spark import flush, read
+from lakefork.spark import read
 from lakefork.sql.engine import Engine
-from read_lake import ReadLake, rows_of
-from sql_lake import SqlLake
-from sql_values import VALUES, same
+from lakefork.upkeep.flush import run as flush
+from support.flush_lake import FlushLake
+from support.read_lake import ReadLake, rows_of
+from support.sql_lake import SqlLake
+from support.sql_values import VALUES, same
 
 
 def plan_of(frame: DataFrame) -> str:
@@ -340,10 +341,10 @@ def test_what_snapshots_said(read_lake: ReadLake) -> None:
         "hot rows belong to the present"
     )
     for as_of, message in (
-        (nothing, f"there is no table app.t in catalog 'main' at snapshot {nothing}"),
-        (10**9, "there is no snapshot 1000000000"),
-        (10**30, "there is no snapshot 1"),
-        (datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), "there is no snapshot at or before 2000-01-01"),
+        (nothing, f"table app.t does not exist in catalog 'main' at snapshot {nothing}"),
+        (10**9, "snapshot 1000000000 does not exist"),
+        (10**30, "snapshot 1"),
+        (datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), "no snapshot at or before 2000-01-01"),
     ):
         with pytest.raises(NotFoundError, match=message):
             read_lake.table("app.t", as_of=as_of)
@@ -352,7 +353,7 @@ def test_what_snapshots_said(read_lake: ReadLake) -> None:
     read_lake.flush_lake.sql(
         "INSERT INTO lakefork.retained_from SELECT catalog_id, 0, %s FROM ducklake_catalog RETURNING 1", first + 1
     )
-    with pytest.raises(NotFoundError, match="not retained"):
+    with pytest.raises(NotFoundError, match="no longer retained"):
         read_lake.table("app.t", as_of=first)
 
 
@@ -361,9 +362,9 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(read_lake: ReadLake) -> 
         "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id INT PRIMARY KEY); CREATE STREAM TABLE app.s (id INT) WITH (retention = '10s')"
     )
     for kind, match, name, options in (
-        (NotFoundError, "there is no catalog 'other'", "app.t", {"catalog": "other"}),
-        (NotFoundError, "there is no table app.x in catalog 'main'", "app.x", {}),
-        (NotFoundError, "there is no table other.t in catalog 'main'", "other.t", {}),
+        (NotFoundError, "catalog 'other' does not exist", "app.t", {"catalog": "other"}),
+        (NotFoundError, "table app.x does not exist in catalog 'main'", "app.x", {}),
+        (NotFoundError, "table other.t does not exist in catalog 'main'", "other.t", {}),
         (InvalidInputError, "needs a namespace", "t", {}),
         (InvalidInputError, "SHARED table, whose rows belong to no user", "app.t", {"user": "ada"}),
         (InvalidInputError, "STREAM table", "app.s", {}),

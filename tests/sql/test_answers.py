@@ -1,4 +1,4 @@
-"""Answers that were once wrong: scopes, names, places of columns, parameters, defaults."""
+"""Results that were once wrong: scopes, names, positions of columns, parameters, defaults."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from lakefork.errors import ConflictError, InvalidInputError, LakeforkError, Lim
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
-from sql_lake import SqlLake
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_columns_keep_their_places(app: SqlLake) -> None:
     assert places == [(name, place) for place, name in enumerate(result.columns, 1)]
 
 
-def test_names_differ_where_the_catalog_says_so(lake: SqlLake) -> None:
+def test_names_are_compared_as_in_the_catalog(lake: SqlLake) -> None:
     lake.run(
         'CREATE NAMESPACE app; CREATE USER TABLE app."Ä" (id BIGINT PRIMARY KEY, "Ö" INT); CREATE USER TABLE app."ä" (id BIGINT PRIMARY KEY, n INT)'
     )
@@ -88,7 +88,7 @@ def test_a_subquery_hides_a_table_of_the_session_whatever_its_case(app: SqlLake)
 
 
 def test_columns_by_number_are_refused(app: SqlLake) -> None:
-    with pytest.raises(InvalidInputError, match="by their names"):
+    with pytest.raises(InvalidInputError, match="by name, not by #n"):
         app.run("SELECT #2 FROM app.a")
 
 
@@ -106,7 +106,7 @@ def test_a_default_of_the_key_holds_each_time(lake: SqlLake) -> None:
             lake.run("INSERT INTO app.t (n) VALUES (1)")
 
 
-def test_a_default_can_be_taken_away_and_old_rows_keep_theirs(app: SqlLake) -> None:
+def test_a_default_can_be_removed_and_old_rows_keep_theirs(app: SqlLake) -> None:
     app.run("ALTER TABLE app.a ADD COLUMN f FLOAT DEFAULT 0.1; ALTER TABLE app.a MODIFY COLUMN f DOUBLE DEFAULT NULL")
     app.run("INSERT INTO app.a (id) VALUES (3)")
     assert app.rows("SELECT f FROM app.a ORDER BY id") == [(0.10000000149011612,), (0.10000000149011612,), (None,)]
@@ -219,7 +219,7 @@ def test_users_see_only_what_concerns_them(app: SqlLake) -> None:
     assert app.catalog.data_path not in str(app.rows("SELECT * FROM system.tables", user="ada"))
 
 
-def test_acting_for_a_user_is_audited_also_when_nothing_was_there(lake: SqlLake) -> None:
+def test_acting_for_a_user_is_audited_also_without_matching_rows(lake: SqlLake) -> None:
     lake.run(
         "CREATE NAMESPACE app; CREATE USER TABLE app.u (id BIGINT PRIMARY KEY, v TEXT); INSERT INTO system.users (user_id) VALUES ('ada')"
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sql_lake import SqlLake
+from support.sql_lake import SqlLake
 
 LAKEFORK = Path(sys.executable).parent / "lakefork"
 
@@ -66,15 +66,19 @@ def test_json_has_one_result_per_statement(app: SqlLake) -> None:
     assert done["results"] == [{"statement": "CREATE NAMESPACE other", "status": "success"}]
 
 
-def test_an_error_comes_with_what_was_done_before_it(app: SqlLake) -> None:
+def test_an_error_includes_earlier_results(app: SqlLake) -> None:
     answer = as_json(
         app, "--user", "ada", "INSERT INTO app.t VALUES (1, 'x'); SELECT * FROM app.missing; DELETE FROM app.t"
     )
     assert answer["status"] == "error"
     assert [one["affected_rows"] for one in answer["results"]] == [1]
-    assert answer["error"] == {"code": "not_found", "message": "there is no table app.missing; SHOW TABLES lists them"}
+    assert answer["error"] == {
+        "code": "not_found",
+        "message": "table app.missing does not exist; SHOW TABLES lists tables",
+    }
     done = run(app, "sql", "--user", "ada", "SELECT * FROM app.t; SELEC 1")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert done.stdout.endswith("(1 row)\n"), "what came before is done and told"
     assert done.stderr.startswith("lakefork: SELEC is not supported;") and "(line 1, column 22)" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -107,7 +111,7 @@ def test_files_are_loaded(app: SqlLake, tmp_path: Path) -> None:
         assert done.stdout.startswith("2 rows into app.t in "), done.stderr
     assert app.rows("SELECT id, v FROM app.t ORDER BY id", user="ada") == [(1, "a"), (2, None), (3, "b"), (4, "")]
     again = run(app, "load", "--user", "ada", "app.t", str(tmp_path / "rows.parquet"))
-    assert (again.returncode, again.stderr) == (1, "lakefork: app.t: a row with this key exists already (id = 1)\n")
+    assert (again.returncode, again.stderr) == (1, "lakefork: app.t: a row with this key already exists (id = 1)\n")
     missing = run(app, "load", "--user", "ada", "app.t", str(tmp_path / "none.parquet"))
     assert missing.returncode == 1 and "none.parquet cannot be read" in missing.stderr
 
@@ -119,7 +123,7 @@ def test_schema_files_can_be_written_again(app: SqlLake) -> None:
     assert sorted(before) == ["current.json", "manifest.json", "schema_v1.json", "schema_v2.json"]
     for path in configs.rglob("*.json"):
         path.write_text("{")
-    assert run(app, "schemas").stdout == "schema files of 1 namespaces are written\n"
+    assert run(app, "schemas").stdout == "schema files of 1 namespaces were written\n"
     assert {path.name: path.read_bytes() for path in configs.rglob("*.json")} == before
     schema = json.loads(before["current.json"])
     assert [field["name"] for field in schema["arrow_schema"]["fields"]] == [
@@ -133,3 +137,12 @@ def test_schema_files_can_be_written_again(app: SqlLake) -> None:
     assert schema["version"] == 2 and schema["primary_key"] == ["id"]
     added = schema["arrow_schema"]["fields"][2]
     assert added["metadata"] == {"column_id": "6", "type": "int32", "default": "7", "initial_default": "7"}
+
+
+def test_stored_text_cannot_control_the_terminal(app: SqlLake) -> None:
+    stored = "\x1b]0;owned\x07\x9b2J\u202etxt\n"
+    app.run("INSERT INTO app.t VALUES (1, ?)", stored, user="ada")
+    done = run(app, "sql", 'SELECT v AS "\x1b[31mred" FROM app.t')
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if not line.isprintable()] == []
+    assert done.stdout.splitlines()[2] == r"\x1b]0;owned\x07\x9b2J\u202etxt\n"

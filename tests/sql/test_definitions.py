@@ -1,9 +1,9 @@
-"""What is built from a table's definition is built once, and anew only when the definition changes."""
+"""Values derived from a table's definition are built once per definition."""
 
 import pytest
 
-from lakefork.tables import TableDefinition
-from sql_lake import SqlLake
+from lakefork.model.tables import TableDefinition
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture

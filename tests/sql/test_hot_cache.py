@@ -7,21 +7,21 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from flush_lake import FlushLake
 from lakefork.catalog.connection import connect
 from lakefork.catalog.forks import fork_catalog
 from lakefork.hot.rows import Moment, read_versions
 from lakefork.settings import Settings, SqlSettings
-from lakefork.sql import hot_cache
+from lakefork.sql.read import hot_cache
 from lakefork.sql.session import Role, Session
-from sql_lake import SqlLake, open_lake
+from support.flush_lake import FlushLake
+from support.sql_lake import SqlLake, open_lake
 
 EVERYTHING = "SELECT id, v FROM app.t ORDER BY id"
 
 
 @pytest.fixture
 def app(lake: SqlLake, monkeypatch: pytest.MonkeyPatch) -> SqlLake:
-    monkeypatch.setattr(hot_cache, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(hot_cache, "MIN_ROWS_TO_CACHE", 1)
     lake.run(
         "CREATE NAMESPACE app; CREATE SHARED TABLE app.t (id BIGINT PRIMARY KEY, v INT); "
         "CREATE USER TABLE app.mine (id BIGINT PRIMARY KEY, v INT); INSERT INTO app.t VALUES (1, 10), (2, 20), (3, 30)"
@@ -93,7 +93,7 @@ def test_an_older_transaction_does_not_get_rows_of_its_future(flush_lake: FlushL
         ("10:15:", "10:20:", False), ("12:30:12,25", "12:20:12", True), ("12:30:18", "12:20:", False), ("12:30:18", "12:18:", True),
     ],
 )  # fmt: skip
-def test_what_one_moment_sees_of_another(now: str, before: str, *, expected: bool) -> None:
+def test_comparing_two_moments(now: str, before: str, *, expected: bool) -> None:
     assert Moment(now, "a").sees_all_of(Moment(before, "a")) is expected
     assert not Moment(now, "a").sees_all_of(Moment(before, "b")), "another start of the server"
 
@@ -113,7 +113,7 @@ def test_threads_that_read_and_write_see_what_they_wrote(app: SqlLake) -> None:
     assert cache._bytes == sum(one.rows.nbytes for one in cache._kept.values())
 
 
-def test_what_was_undone_never_appears(app: SqlLake) -> None:
+def test_rolled_back_rows_never_appear(app: SqlLake) -> None:
     assert len(app.rows(EVERYTHING)) == 3
     with psycopg.connect(app.dsn) as writer:
         writer.execute(
@@ -166,7 +166,7 @@ def small(
     dsn: str, data_dir: Path, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SqlLake]:
     """A lake whose cache holds one megabyte."""
-    monkeypatch.setattr(hot_cache, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(hot_cache, "MIN_ROWS_TO_CACHE", 1)
     with open_lake(dsn, data_dir, make_settings(sql=SqlSettings(hot_cache_mb=1))) as lake:
         yield lake
 

@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lake import rows_of
 from lakefork.catalog.connection import Connection
 from lakefork.hot.connections import COPY_ROWS
-from sql_lake import SqlLake
+from support.lake import rows_of
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture

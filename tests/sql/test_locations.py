@@ -12,10 +12,11 @@ from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.roots import add_root, installation_id, list_roots, remove_root
 from lakefork.errors import InvalidInputError, LakeforkError
-from lakefork.settings import PROJECT, Settings
+from lakefork.resources import resource
+from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
 from lakefork.storage.markers import MARKER
-from sql_lake import SqlLake, refuse
+from support.sql_lake import SqlLake, refuse
 
 TABLE = "CREATE {} TABLE app.{} (id BIGINT PRIMARY KEY) LOCATION '{}'"
 
@@ -75,7 +76,7 @@ def test_a_location_outside_of_the_allowed_roots_is_refused_and_nothing_is_made(
 def test_the_error_names_the_roots_and_the_way_out(strict: SqlLake, root: Path, tmp_path: Path) -> None:
     message = refuse(strict, InvalidInputError, "not below", TABLE.format("SHARED", "t", f"{tmp_path}/typo"))
     assert message == (
-        f"LOCATION '{tmp_path}/typo' is not below an allowed root ({root}): the operator allows one with `lakefork roots add`"
+        f"LOCATION '{tmp_path}/typo' is not below an allowed root ({root}): the operator can allow one with `lakefork roots add`"
     )
 
 
@@ -106,6 +107,24 @@ def test_a_location_with_others_files_is_refused(strict: SqlLake, root: Path) ->
     refuse(strict, InvalidInputError, "did not write", TABLE.format("SHARED", "t", f"{root}/linked"))
     assert (root / "theirs/manifest.json").read_text() == "precious"
     assert strict.rows("SHOW TABLES IN app") == []
+
+
+def test_a_location_is_neither_long_nor_deep(strict: SqlLake, root: Path) -> None:
+    for tail in ("x/" * 101, "x" * 990, "y" * 250 + "/" + "z" * 250 + "/" + "x" * 499):
+        text = TABLE.format("SHARED", "t", f"{root}/{tail}")
+        refuse(strict, InvalidInputError, "at most 1000 characters and 100 directories", text)
+
+
+def test_foreign_files_are_found_at_any_depth(strict: SqlLake, root: Path) -> None:
+    deep = [root / "d"]
+    try:
+        for _ in range(1_100):
+            deep[-1].mkdir()
+            deep.append(deep[-1] / "d")
+        deep[-1].write_text("precious")
+        refuse(strict, InvalidInputError, "did not write", TABLE.format("SHARED", "t", f"{root}/d"))
+    finally:  # pytest cannot remove so deep a tree
+        subprocess.run(["rm", "-r", deep[0]], check=True)
 
 
 def test_a_location_is_ours_from_its_first_table_on(strict: SqlLake, root: Path) -> None:
@@ -150,9 +169,9 @@ def test_a_removed_root_holds_for_new_tables_only(strict: SqlLake, root: Path) -
     with connect(strict.dsn) as connection:
         assert [(one.path, one.tables) for one in list_roots(connection)] == [(str(root), 1)]
         remove_root(connection, f"{root}/")
-        with pytest.raises(LakeforkError, match="there is no allowed root"):
+        with pytest.raises(LakeforkError, match=r"allowed root .* does not exist"):
             remove_root(connection, str(root))
-    refuse(strict, InvalidInputError, r"\(there is none\)", TABLE.format("SHARED", "u", f"{root}/u"))
+    refuse(strict, InvalidInputError, r"\(none is allowed\)", TABLE.format("SHARED", "u", f"{root}/u"))
     strict.run("INSERT INTO app.t VALUES (1)")
 
 
@@ -163,7 +182,7 @@ def test_a_root_that_makes_no_sense_is_refused(dsn: str, path: Any) -> None:
 
 
 def lakefork(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(PROJECT / ".venv/bin/lakefork"), *arguments]
+    command = [str(resource(".venv/bin/lakefork")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", **environment})
 
 
@@ -184,7 +203,7 @@ def test_the_operator_lists_adds_and_removes_roots(empty_dsn: str, tmp_path: Pat
         assert lakefork("roots", "add", f"{tmp_path}/here", **who).returncode == 0
     assert lakefork("roots", "list", **who).stdout.splitlines()[0] == f"{tmp_path}/here  0 table(s)"
     assert lakefork("roots", "remove", f"{tmp_path}/here", **who).returncode == 0
-    assert "there is no allowed root" in lakefork("roots", "remove", f"{tmp_path}/here", **who).stderr
+    assert "does not exist; `lakefork roots`" in lakefork("roots", "remove", f"{tmp_path}/here", **who).stderr
     (tmp_path / "into_main").symlink_to(tmp_path / "lake/main")
     done = lakefork("fork", "main", "child", "--data-path", f"{tmp_path}/into_main/x", **who)
     assert "overlaps that of catalog" in done.stderr

@@ -6,10 +6,10 @@ import duckdb
 import pytest
 
 from lakefork.errors import LakeforkError
-from lakefork.sql import select
+from lakefork.sql.read import select
 from lakefork.sql.workers.duck import Duck
 from lakefork.storage import StorageOptions
-from sql_lake import SqlLake
+from support.sql_lake import SqlLake
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,13 @@ def test_it_is_used_and_answers_the_same(app: SqlLake, monkeypatch: pytest.Monke
     query = "SELECT n, count(*), min(s), max(_updated) > TIMESTAMPTZ '2025-01-01 00:00:00+00' FROM app.t WHERE id >= 50 GROUP BY n ORDER BY n"
     opened = []
     workers = app.engine._resources.workers
-    real = workers.run
-    monkeypatch.setattr(workers, "run", lambda request: opened.append(request.paths) or real(request))
+    real = workers.stream
+    monkeypatch.setattr(workers, "stream", lambda request: opened.append(request.paths) or real(request))
     found = app.rows(query, user="ada")
     assert len(opened) == 1 and len(opened[0]) == 12
     assert app.rows("SELECT * FROM app.t ORDER BY id LIMIT 1", user="ada")[0][:3] == (0, 0, "ada0")
     assert app.rows("SELECT count(*) FROM app.t") == [(2400,)], "all users"
-    monkeypatch.setattr(select, "WORTH_A_VIEW", 1_000)
+    monkeypatch.setattr(select, "MIN_BATCHES_FOR_VIEW", 1_000)
     assert app.rows(query, user="ada") == found
 
 

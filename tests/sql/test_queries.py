@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sql_lake import SqlLake
+from support.sql_lake import SqlLake
 
 PEOPLE = "(1, 'ada'), (2, 'bob'), (3, 'cyd')"
 SALES = "(10, 1, 5), (11, 1, 7), (12, 2, 3), (13, 2, NULL), (14, 9, 8)"

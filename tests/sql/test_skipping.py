@@ -1,17 +1,17 @@
-"""What a SELECT leaves out, what EXPLAIN says of it, and that no answer changes because of it."""
+"""What a SELECT skips, how EXPLAIN reports it, and that no result changes because of it."""
 
 import pytest
 
 from lakefork.errors import ConflictError
-from lakefork.sql import versions
-from sql_lake import SqlLake
+from lakefork.read import probing
+from support.sql_lake import SqlLake
 
 EXPLAINED = ("batches", "batches_read", "batches_grouped", "skipped")
 
 
 @pytest.fixture
 def app(lake: SqlLake, monkeypatch: pytest.MonkeyPatch) -> SqlLake:
-    monkeypatch.setattr(versions, "WORTH_PROBING", 1)
+    monkeypatch.setattr(probing, "MIN_BATCHES_TO_PROBE", 1)
     lake.run("CREATE NAMESPACE app")
     return lake
 

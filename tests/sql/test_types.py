@@ -3,8 +3,8 @@
 import pytest
 
 from lakefork.errors import InvalidInputError
-from sql_lake import SqlLake, new_name
-from sql_values import VALUES, same
+from support.sql_lake import SqlLake, new_name
+from support.sql_values import VALUES, same
 
 
 @pytest.mark.parametrize("kind", VALUES)

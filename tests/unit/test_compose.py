@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from lakefork.embedded.airflow import SPARK_POOL
-from lakefork.settings import PROJECT, Settings
+from lakefork.resources import resource
+from lakefork.settings import Settings
 
-COMPOSE_FILE = PROJECT / "docker-compose.yaml"
-DOCKER = PROJECT / "include" / "docker"
+COMPOSE_FILE = resource("docker-compose.yaml")
+DOCKER = resource("include/docker")
 COMPOSE = yaml.safe_load(COMPOSE_FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONE_SHOT = {"airflow-init", "minio-init"}
@@ -64,7 +65,9 @@ def copied_into_image() -> list[str]:
 
 
 def test_has_a_service_for_each_part_of_the_stack() -> None:
-    assert SERVICES.keys() == AIRFLOW | SPARK_WORKERS | {"postgres", "minio", "minio-init", "spark-master"}
+    assert SERVICES.keys() == AIRFLOW | SPARK_WORKERS | {
+        "postgres", "minio", "minio-init", "spark-master", "lakefork-api",
+    }  # fmt: skip
 
 
 def test_airflow_runs_tasks_itself() -> None:
@@ -72,7 +75,7 @@ def test_airflow_runs_tasks_itself() -> None:
 
 
 def test_airflow_and_spark_share_one_image_that_is_built_once() -> None:
-    ours = AIRFLOW | SPARK_WORKERS | {"spark-master"}
+    ours = AIRFLOW | SPARK_WORKERS | {"spark-master", "lakefork-api"}
     assert len({SERVICES[name]["image"] for name in ours}) == 1
     assert [name for name in SERVICES if "build" in SERVICES[name]] == ["airflow-init"]
 
@@ -191,12 +194,12 @@ def test_what_containers_take_from_the_repository_exists() -> None:
         *copied_into_image(),
         f"{build['context']}/{build['dockerfile']}",
     ]
-    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    assert [path for path in paths if not resource(path).exists()] == []
     assert {mount for mount in mounts if not mount.startswith(".")} == COMPOSE["volumes"].keys()
 
 
 def test_only_what_the_image_needs_is_sent_to_its_build() -> None:
-    rules = [line for line in (PROJECT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    rules = [line for line in resource(".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert rules[0] == "*"
     assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == set(copied_into_image())
 

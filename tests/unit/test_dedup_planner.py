@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefork.maintenance.dedup import Candidate, Holds, Limits, plan_groups, superseded_at_most
-from lakefork.maintenance.ranges import KeyRange, touching
+from lakefork.model.batches import BatchContent, Candidate, max_superseded_share
+from lakefork.model.key_ranges import KeyRange, touching
+from lakefork.upkeep.dedup.plan import Limits, _may_hold_expired, plan_groups
 
 LIMITS = Limits(min_batches=4, superseded_share=0.5, target_bytes=100, group_bytes=1_000)
 
@@ -19,7 +20,7 @@ def batch(
     *,
     size: int = 10,
     rows: int = 10,
-    holds: Holds = Holds.LIVE,
+    content: BatchContent = BatchContent.LIVE,
     born: int | None = None,
 ) -> Candidate:
     return Candidate(
@@ -29,9 +30,8 @@ def batch(
         rows,
         size,
         number,
-        number,
         KeyRange(low, high),
-        holds,
+        content,
     )
 
 
@@ -51,7 +51,7 @@ def test_batches_that_are_large_enough_and_overlap_nothing_stay() -> None:
 def test_few_batches_are_merged_when_much_may_be_superseded() -> None:
     assert planned([batch(1, 0, 9), batch(2, 0, 9)]) == [[1, 2]]
     assert planned([batch(1, 0, 9), batch(2, 9, 19, rows=4)]) == []
-    assert superseded_at_most([batch(1, 0, 9), batch(2, 9, 19, rows=4)]) == 4 / 14
+    assert max_superseded_share([batch(1, 0, 9), batch(2, 9, 19, rows=4)]) == 4 / 14
 
 
 def test_unknown_keys_may_be_anywhere() -> None:
@@ -59,7 +59,7 @@ def test_unknown_keys_may_be_anywhere() -> None:
 
 
 def test_what_dedup_leaves_is_not_merged_again() -> None:
-    live, dead = batch(1, 0, 99, born=5), batch(2, 5, 7, holds=Holds.TOMBSTONES, born=5)
+    live, dead = batch(1, 0, 99, born=5), batch(2, 5, 7, content=BatchContent.TOMBSTONES, born=5)
     assert planned([live, dead], Limits(2, 0.01, 100, 1_000)) == []
     assert planned([live, dead], Limits(2, 0.01, 100, 1_000), forget_before=2) == []
     assert planned([live, dead], forget_before=3) == [[1, 2]], "tombstones that are old enough go"
@@ -81,7 +81,7 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
         low = draw(st.integers(0, 30) | st.none())
         high = None if low is None else low + draw(st.integers(0, 8))
         found.append(
-            batch(number, low, high, size=draw(st.integers(1, 400)), holds=draw(st.sampled_from(Holds)))
+            batch(number, low, high, size=draw(st.integers(1, 400)), content=draw(st.sampled_from(BatchContent)))
         )  # fmt: skip
     return found
 
@@ -95,17 +95,13 @@ def test_groups_do_not_share_batches_and_alone_means_alone(
     assert len(ids) == len(set(ids))
     for group in groups:
         inside = {one.file_id for one in group.batches}
-        assert group.size_bytes <= 1_000 or len(group.batches) == 1 or group.size_bytes <= 1_400
-        if group.alone:
-            for other in batches:
-                if other.file_id not in inside:
-                    assert not any(may_share(one.key, other.key) for one in group.batches)
-
-
-def may_share(one: KeyRange, other: KeyRange) -> bool:
-    if not one.is_known or not other.is_known:
-        return True
-    return bool(one.low <= other.high and other.low <= one.high)
+        expired = [one for one in group.batches if _may_hold_expired(one, forget_before)]
+        assert group.size_bytes <= 1_000 or len(group.batches) == 1 or (group.alone and expired)
+        for other in batches if group.alone else ():
+            if other.file_id not in inside:
+                assert not any(one.key.overlaps(other.key) for one in expired)
+    expired_ids = {one.file_id for one in batches if _may_hold_expired(one, forget_before)}
+    assert expired_ids <= {one.file_id for group in groups if group.alone for one in group.batches}
 
 
 @given(candidates())
@@ -114,7 +110,7 @@ def test_no_key_can_be_in_two_groups_that_do_not_touch(batches: list[Candidate])
     assert sorted(one.file_id for group in groups for one in group) == sorted(one.file_id for one in batches)
     for place, group in enumerate(groups):
         for other in groups[place + 1 :]:
-            assert not any(may_share(a.key, b.key) for a in group for b in other)
+            assert not any(a.key.overlaps(b.key) for a in group for b in other)
 
 
 @pytest.mark.parametrize("batches", [[], [batch(1, 0, 1)]])
@@ -124,19 +120,44 @@ def test_nothing_to_merge(batches: list[Candidate]) -> None:
 
 def test_a_lone_batch_with_rows_and_tombstones_is_split() -> None:
     for size in (10, 500):
-        assert planned([batch(1, 0, 9, size=size, holds=Holds.BOTH)]) == [[1]]
+        assert planned([batch(1, 0, 9, size=size, content=BatchContent.BOTH)]) == [[1]]
         assert (
-            planned([batch(1, 0, 9, size=size)]) == planned([batch(1, 0, 9, size=size, holds=Holds.TOMBSTONES)]) == []
+            planned([batch(1, 0, 9, size=size)])
+            == planned([batch(1, 0, 9, size=size, content=BatchContent.TOMBSTONES)])
+            == []
         )
-    assert planned([batch(1, 0, 9, holds=Holds.BOTH), batch(2, 10, 19)]) == [], "left to the next merge"
+    assert planned([batch(1, 0, 9, content=BatchContent.BOTH), batch(2, 10, 19)]) == [], "left to the next merge"
 
 
 @pytest.mark.parametrize("size", [10, 60, 5_000])
-def test_a_lone_batch_of_tombstones_that_are_old_enough_goes(size: int) -> None:
-    dead = batch(1, 0, 9, size=size, holds=Holds.TOMBSTONES)
+def test_a_single_batch_of_old_tombstones_is_removed(size: int) -> None:
+    dead = batch(1, 0, 9, size=size, content=BatchContent.TOMBSTONES)
     assert planned([dead], forget_before=2) == [[1]]
     assert planned([dead], forget_before=1) == planned([dead]) == []
     beside = batch(2, 100, 109, size=60)
     assert planned([dead, beside], forget_before=2) == [[1]], "what is large enough beside it stays"
     over = batch(3, 0, 9, size=5_000)
-    assert all(not one.alone for one in plan_groups([dead, over], LIMITS, 2) if size > 10), "an older row may be there"
+    assert planned([dead, over], forget_before=2) == [[1, 3]], "an older row may be there"
+
+
+def test_expired_tombstones_are_merged_with_what_they_delete_however_few() -> None:
+    old, mixed = batch(1, 0, 99, rows=100), batch(2, 7, 200, rows=2, content=BatchContent.BOTH)
+    assert planned([old, mixed], forget_before=2) == [], "they have not expired yet"
+    assert planned([old, mixed], forget_before=3) == [[1, 2]]
+
+
+def test_expired_tombstones_and_what_they_delete_are_one_group_at_any_size() -> None:
+    large = [batch(n, 0, 100, size=600) for n in (1, 2)]
+    expired = batch(3, 40, 50, content=BatchContent.TOMBSTONES)
+    elsewhere = [batch(n, 90, 300, size=900) for n in (4, 5)]
+    groups = plan_groups([*large, expired, *elsewhere], LIMITS, forget_before=4)
+    assert [one.file_id for one in groups[0].batches] == [1, 2, 3]
+    assert groups[0].alone
+    assert not any(group.alone for group in groups[1:])
+
+
+def test_only_expired_leaves_everything_else() -> None:
+    many = [batch(n, 0, 9) for n in range(9)]
+    assert plan_groups(many, LIMITS, forget_before=100, only_expired=True) == []
+    expired = batch(9, 0, 9, content=BatchContent.BOTH)
+    assert len(plan_groups([*many, expired], LIMITS, forget_before=100, only_expired=True)) == 1

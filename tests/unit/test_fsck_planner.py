@@ -3,7 +3,7 @@
 import pytest
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics
-from lakefork.maintenance.fsck import Finding, RecordedFile, by_catalog, check_facts, check_size, plan_ranges
+from lakefork.upkeep.fsck.plan import Finding, RecordedFile, by_catalog, check_facts, check_size, plan_ranges
 
 RECORDED = RecordedFile(7, "data", "/lake/f", 100, 10, 5, "main", 1, {"1": [5, 0, "1", "9"]})
 FACTS = BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 0, "1", "9")})
@@ -14,7 +14,7 @@ def test_a_sound_file_gives_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "problem"), [(None, "it does not exist"), (99, "it has 99 bytes, recorded are 100"), (0, "it has 0 bytes")]
+    ("size", "problem"), [(None, "it does not exist"), (99, "it has 99 bytes, expected 100"), (0, "it has 0 bytes")]
 )
 def test_missing_and_cut_files_are_found(size: int | None, problem: str) -> None:
     (finding,) = check_size(RECORDED, size)
@@ -25,8 +25,8 @@ def test_missing_and_cut_files_are_found(size: int | None, problem: str) -> None
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
-        (BatchFacts.of(100, 10, 4, FACTS.columns), "it holds 4 rows, recorded are 5"),
-        (BatchFacts.of(100, 11, 5, FACTS.columns), "its footer has 11 bytes, recorded are 10"),
+        (BatchFacts.of(100, 10, 4, FACTS.columns), "it holds 4 rows, expected 5"),
+        (BatchFacts.of(100, 11, 5, FACTS.columns), "its footer has 11 bytes, expected 10"),
         (BatchFacts.of(100, 10, 5, {}), "it lacks column 1"),
         (BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 1, "1", "9")}), "statistics of column 1"),
         (BatchFacts.of(100, 10, 5, {1: ColumnStatistics(5, 0, "0", "9")}), "statistics of column 1"),

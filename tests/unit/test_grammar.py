@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from lakefork.errors import InvalidInputError
-from lakefork.sql.grammar import (
+from lakefork.model.tables import TableKind
+from lakefork.sql.parse.grammar import (
     MAX_TEXT,
     SqlSyntaxError,
     is_default,
@@ -17,7 +18,7 @@ from lakefork.sql.grammar import (
     table_name,
     time_travel,
 )
-from lakefork.sql.statements import (
+from lakefork.sql.parse.statements import (
     AddColumn,
     AlterNamespace,
     AlterTable,
@@ -44,11 +45,10 @@ from lakefork.sql.statements import (
     ShowTables,
     ShowTableStats,
     Statement,
-    TableKind,
     TableName,
     Update,
 )
-from sql_texts import END, soup, sql
+from support.sql_texts import END, soup, sql
 
 T = TableName(None, "t")
 NS_T = TableName("ns", "t")
@@ -378,7 +378,7 @@ def test_delete(text: str, alias: str | None, where: str | None) -> None:
         "DELETE FROM t x WHERE a IN (SELECT b AS user FROM s) AS USER 'u 1'",
     ],
 )
-def test_as_user_is_taken_in_its_places(text: str) -> None:
+def test_as_user_is_accepted_in_its_positions(text: str) -> None:
     found = one(text)
     assert found.as_user == "u 1"
     assert found.name == T
@@ -396,7 +396,7 @@ def test_as_user_is_taken_in_its_places(text: str) -> None:
         "DELETE FROM t WHERE a = 'AS USER' /* AS USER 'x' */",
     ],
 )
-def test_what_only_looks_like_as_user_is_none(text: str) -> None:
+def test_what_only_looks_like_as_user_is_not(text: str) -> None:
     assert one(text).as_user is None
 
 
@@ -486,10 +486,10 @@ def test_table_name_removes_quotes_and_refuses_what_is_no_table() -> None:
         table_name(exp.to_table("a.b.c"))
 
 
-KNOWN = "SELECT, INSERT, UPDATE, DELETE, EXPLAIN, CREATE, ALTER, DROP, SHOW, DESCRIBE and FLUSH are"
+KNOWN = "SELECT, INSERT, UPDATE, DELETE, EXPLAIN, CREATE, ALTER, DROP, SHOW, DESCRIBE, FLUSH, BACKUP and RESTORE are"
 CLAUSES = "expected NOT NULL, NULL, DEFAULT, PRIMARY KEY, ',' or ')'"
-KEY_TWICE = "PRIMARY KEY is given twice; a key of several columns is written PRIMARY KEY (a, b)"
-PARTS = "a table name has at most two parts, catalogs are chosen by the session"
+KEY_TWICE = "PRIMARY KEY is given twice; for a composite key use PRIMARY KEY (a, b)"
+PARTS = "a table name has at most two parts; the session chooses the catalog"
 WHOLE = "a whole number of at most 18 digits"
 
 
@@ -574,10 +574,10 @@ REFUSALS = [
     ("CREATE TABLE t ()", "a table needs at least one column", 1, 16),
     ("CREATE TABLE t (PRIMARY KEY (a))", "a table needs at least one column", 1, 16),
     ("CREATE TABLE t (a)", "expected a type, found ')'", 1, 18),
-    ("CREATE TABLE t (a FOO)", "there is no type 'FOO'", 1, 19),
-    ('CREATE TABLE t (a "INT")', 'there is no type "INT"', 1, 19),
+    ("CREATE TABLE t (a FOO)", "type 'FOO' does not exist", 1, 19),
+    ('CREATE TABLE t (a "INT")', 'type "INT" does not exist', 1, 19),
     ("CREATE TABLE t (a ARRAY<FOO>)", "expected '>', found 'FOO'", 1, 25),
-    ("CREATE TABLE t (a UNKNOWN)", "there is no type 'UNKNOWN'", 1, 19),
+    ("CREATE TABLE t (a UNKNOWN)", "type 'UNKNOWN' does not exist", 1, 19),
     ("CREATE TABLE t (a INT[)", "')' does not close an open bracket", 1, 23),
     ("CREATE TABLE t (a INT UNIQUE)", f"{CLAUSES}, found 'UNIQUE'", 1, 23),
     ("CREATE TABLE t (a INT, A TEXT)", "column 'A' is defined twice", 1, 24),
@@ -632,11 +632,11 @@ REFUSALS = [
     ("DROP TABLE t CASCADE", "unexpected 'CASCADE'", 1, 14),
     (
         "SHOW DATABASES",
-        "SHOW DATABASES is not supported; expected NAMESPACES, TABLES, TABLE STATS or MANIFEST CACHE",
+        "SHOW DATABASES is not supported; expected NAMESPACES, TABLES, TABLE STATS, MANIFEST CACHE or BACKUP",
         1,
         6,
     ),
-    ("SHOW", f"expected NAMESPACES, TABLES, TABLE STATS or MANIFEST CACHE, {END}", 1, 5),
+    ("SHOW", f"expected NAMESPACES, TABLES, TABLE STATS, MANIFEST CACHE or BACKUP, {END}", 1, 5),
     ("SHOW TABLES IN", f"expected a namespace name, {END}", 1, 15),
     ("SHOW TABLES LIMIT x", f"expected a number after LIMIT, {WHOLE}, found 'x'", 1, 19),
     ("SHOW TABLES LIMIT -1", f"expected a number after LIMIT, {WHOLE}, found '-'", 1, 19),
@@ -696,9 +696,9 @@ REFUSALS = [
     ("INSERT INTO t AS USER 'a' VALUES (1) AS USER 'b'", "AS USER is given twice", 1, 38),
     ("INSERT INTO t AS USER '' VALUES (1)", "AS USER needs a user, found ''", 1, 23),
     ("INSERT INTO t AS USER ? VALUES (1)", "expected a quoted user after AS USER, found '?'", 1, 23),
-    ("INSERT INTO t SELECT a AS USER 'u' FROM s", "AS USER stands after the table name or at the end", 1, 24),
-    ("UPDATE t SET a = 1 AS USER 'u' WHERE b", "AS USER stands after the table name or at the end", 1, 20),
-    ("DELETE FROM t WHERE a AS USER 'u' AND b", "AS USER stands after the table name or at the end", 1, 23),
+    ("INSERT INTO t SELECT a AS USER 'u' FROM s", "AS USER must follow the table name or end the statement", 1, 24),
+    ("UPDATE t SET a = 1 AS USER 'u' WHERE b", "AS USER must follow the table name or end the statement", 1, 20),
+    ("DELETE FROM t WHERE a AS USER 'u' AND b", "AS USER must follow the table name or end the statement", 1, 23),
     ("SELECT * FROM t AS USER 'u'", "AS USER belongs to INSERT, UPDATE and DELETE", 1, 17),
     ("DELETE FROM t WHERE a IN (SELECT b AS USER 'u')", "expected ')', found 'u'", 1, 44),
     ("DELETE FROM t AS USER 'u' 'v'", "unexpected 'v'", 1, 27),
@@ -732,13 +732,13 @@ REFUSALS = [
     ("SELECT * FROM t AT (VERSION => )", "expected an expression, found ')'", 1, 32),
     ("SELECT * FROM t AT (VERSION => 1, 2)", "expected ')', found ','", 1, 33),
     # Parameters
-    ("SELECT ?, $1", "parameters are written either ? or $1, not both", 1, 11),
-    ("SELECT $1; SELECT ?", "parameters are written either ? or $1, not both", 1, 19),
-    ("SELECT $name", "parameters are written ? or $1, found '$name'", 1, 8),
-    ("SELECT $0", "parameters are written ? or $1, found '$0'", 1, 8),
-    ("SELECT $ 1", "parameters are written ? or $1, found '$ 1'", 1, 8),
-    ("SELECT $$a$$", "parameters are written ? or $1, found '$$'", 1, 8),
-    ("SELECT @x", "parameters are written ? or $1, found '@x'", 1, 8),
+    ("SELECT ?, $1", "parameters must be either ? or $1, not both", 1, 11),
+    ("SELECT $1; SELECT ?", "parameters must be either ? or $1, not both", 1, 19),
+    ("SELECT $name", "parameters must be ? or $1, found '$name'", 1, 8),
+    ("SELECT $0", "parameters must be ? or $1, found '$0'", 1, 8),
+    ("SELECT $ 1", "parameters must be ? or $1, found '$ 1'", 1, 8),
+    ("SELECT $$a$$", "parameters must be ? or $1, found '$$'", 1, 8),
+    ("SELECT @x", "parameters must be ? or $1, found '@x'", 1, 8),
     ("SELECT :name", "expected a column or an expression after SELECT, found ':'", 1, 8),
     # What ends too early
     ("SELECT 1;\nSELECT 'abc", "the string that starts here is never closed", 2, 8),
@@ -746,8 +746,8 @@ REFUSALS = [
     ('SELECT "abc', "the quoted name that starts here is never closed", 1, 8),
     ("DELETE FROM t /* WHERE a = 1", "the comment that starts here is never closed", 1, 15),
     ("SELECT 1 /* a /* b */", "the comment that starts here is never closed", 1, 10),
-    ("SELECT 'a\0b'", "the text has a NUL character", 1, 10),
-    ("SELECT '\ud800'", "the text has half of a surrogate pair", 1, 9),
+    ("SELECT 'a\0b'", "the text contains a NUL character", 1, 10),
+    ("SELECT '\ud800'", "the text contains half of a surrogate pair", 1, 9),
     ("SELECT 1 {# x #}", "expected '}', found '#'", 1, 11),
 ]
 
@@ -797,7 +797,7 @@ def test_a_long_text_is_answered_in_seconds(text: str) -> None:
 
 
 def test_a_text_of_very_many_words_is_refused() -> None:
-    assert str(refusal("," * 200_001)).startswith("the text has 200001 words and signs, the limit is 200000")
+    assert str(refusal("," * 200_001)).startswith("the text has 200001 tokens, the limit is 200000")
 
 
 DEEP = {

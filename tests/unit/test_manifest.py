@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefork.cold.manifest import (
+from lakefork.manifests.format import (
     BrokenManifest,
     ManifestContent,
     RecordedDirectory,
@@ -51,8 +51,8 @@ def test_what_was_written_is_read_and_trusted() -> None:
     assert isinstance(found, ManifestContent)
     assert check_manifest(found, RECORDED) == []
     assert (found.table_id, found.user_id, found.snapshot_id, found.max_batch) == (7, "ada", 42, 3)
-    assert list(found.by_file_id) == [100, 103], "the parent's batch is not this directory's"
-    bounds = {column_id: (one.min, one.max) for column_id, one in found.by_file_id[100].columns.items()}
+    assert [batch.data_file_id for batch in found.batches] == [100, 103], "the parent's batch is not this directory's"
+    bounds = {column_id: (one.min, one.max) for column_id, one in found.batches[0].columns.items()}
     assert bounds == {
         4: (0, -(2**63)), 5: ("a", "ä🦆"), 6: (-0.5, "inf"), 7: (False, True), 8: (None, None), 9: ("1.50", "7.00"),
     }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefork.cold.newest import TooLargeError, newest_versions, repeated_keys
+from lakefork.read.newest import TooLargeError, newest_versions, repeated_keys
 
 SCHEMA = pa.schema([("user", pa.string()), ("id", pa.int64()), ("v", pa.string()), ("_seq", pa.int64())])
 
@@ -71,7 +71,7 @@ def test_columns_may_have_any_name(names: list[str]) -> None:
     assert found.rows.to_pylist() == [{names[0]: 1, names[1]: 2}]
 
 
-def test_what_is_superseded_takes_no_memory_and_what_is_not_is_given_up() -> None:
+def test_superseded_versions_take_no_memory_and_too_many_others_raise() -> None:
     same_key = batches([("a", 1, "x" * 100, seq) for seq in range(1_000)], 10)
     found = newest_versions(same_key, SCHEMA, ["user", "id"], "_seq", 5_000)
     assert found.rows.to_pylist() == [{"user": "a", "id": 1, "v": "x" * 100, "_seq": 999}]

@@ -4,15 +4,15 @@ import datetime
 
 import pytest
 
-from lakefork.maintenance.orphans import (
+from lakefork.upkeep.cleanup.orphan_plan import (
     Claims,
     Root,
-    directories_to_ask,
+    directories_to_check,
     find_linked_roots,
-    paths_to_ask,
+    paths_to_check,
     plan_roots,
-    spared_at_once,
     spared_by_claim,
+    spared_without_claims,
     split_names,
 )
 
@@ -34,37 +34,46 @@ MAIN = root("/lake/main")
     [
         ("app/t/shared/batch-0.parquet", None),
         ("app/t/shared/manifest.json", None),
-        ("stray", None),
+        ("stray", "does not write such files"),
         (".trash/2026-04-01/app/t/shared/batch-0.parquet", "trash"),
         ("app/t/shared/.trash/2026-04-01/batch-0.parquet", "trash"),
-        ("app/.trash/x", None),
-        (".trash", None),
+        ("app/.trash/x", "does not write such files"),
+        (".trash", "does not write such files"),
+        ("app/t/notes.txt", "does not write such files"),
+        ("app/t/shared/batch-00.parquet", "does not write such files"),
+        ("app/t/shared/batch-0.parquet.bak", "does not write such files"),
+        ("app/t/shared/.batch-0.parquet." + TEMPORARY, None),
+        ("configs/app/mine.json", "does not write such files"),
+        ("configs/app/schemas/t/.current.json." + TEMPORARY, None),
         ("configs/app/manifest.json", "belongs to the catalog"),
         ("configs/app/schemas/t/schema_v12.json", "belongs to the catalog"),
         ("configs/app/schemas/t/current.json", "belongs to the catalog"),
         ("configs/app/schemas/t/batch-0.parquet", None),
         ("configs/manifest.json", None),
-        ("app/t/.lakefork-root.json", "known as ours"),
-        ("configs/.lakefork-root.json", "known as ours"),
+        ("app/t/.lakefork-root.json", "marks the directory as ours"),
+        ("configs/.lakefork-root.json", "marks the directory as ours"),
         ("x/configs/app/manifest.json", None),
     ],
 )
 def test_what_is_spared_without_asking(below: str, reason: str | None) -> None:
-    found = spared_at_once(MAIN, f"/lake/main/{below}", OLD, CUTOFF)
+    found = spared_without_claims(MAIN, f"/lake/main/{below}", OLD, CUTOFF)
     assert (found is None) == (reason is None)
     assert reason is None or reason in (found or "")
 
 
-def test_schema_files_of_a_forgotten_catalog_are_nobodys() -> None:
-    assert spared_at_once(root("/lake/main", known=False), "/lake/main/configs/app/manifest.json", OLD, CUTOFF) is None
+def test_schema_files_of_an_expired_catalog_are_orphans() -> None:
+    assert (
+        spared_without_claims(root("/lake/main", known=False), "/lake/main/configs/app/manifest.json", OLD, CUTOFF)
+        is None
+    )
 
 
 def test_young_files_are_spared_and_the_limit_is_young() -> None:
     path = "/lake/main/app/t/shared/batch-0.parquet"
-    assert "young" in (spared_at_once(MAIN, path, NOW, CUTOFF) or "")
-    assert "young" in (spared_at_once(MAIN, path, CUTOFF, CUTOFF) or "")
-    assert "young" in (spared_at_once(MAIN, path, NOW + datetime.timedelta(days=9), CUTOFF) or "")
-    assert spared_at_once(MAIN, path, CUTOFF - datetime.timedelta(microseconds=1), CUTOFF) is None
+    assert "young" in (spared_without_claims(MAIN, path, NOW, CUTOFF) or "")
+    assert "young" in (spared_without_claims(MAIN, path, CUTOFF, CUTOFF) or "")
+    assert "young" in (spared_without_claims(MAIN, path, NOW + datetime.timedelta(days=9), CUTOFF) or "")
+    assert spared_without_claims(MAIN, path, CUTOFF - datetime.timedelta(microseconds=1), CUTOFF) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +92,7 @@ def test_young_files_are_spared_and_the_limit_is_young() -> None:
 )
 def test_in_a_location_only_what_flush_could_have_written_counts(path: str, ours: bool) -> None:
     location = root("/shared", location="/shared/[^/]*/events/")
-    assert (spared_at_once(location, path, OLD, CUTOFF) is None) == ours
+    assert (spared_without_claims(location, path, OLD, CUTOFF) is None) == ours
 
 
 def test_claims_spare_files() -> None:
@@ -98,7 +107,7 @@ def test_claims_spare_files() -> None:
 def test_a_temporary_file_is_spared_for_as_long_as_its_target_is_staged() -> None:
     target = "/lake/main/app/t/shared/batch-0.parquet"
     temporary = f"/lake/main/app/t/shared/.batch-0.parquet.{TEMPORARY}"
-    assert paths_to_ask(temporary) == [temporary, target]
+    assert paths_to_check(temporary) == [temporary, target]
     assert spared_by_claim(temporary, Claims({target: {"staged"}}))
     assert spared_by_claim(temporary, Claims({target: {"file"}})) is None
 
@@ -106,7 +115,7 @@ def test_a_temporary_file_is_spared_for_as_long_as_its_target_is_staged() -> Non
 def test_a_manifest_belongs_to_its_table_and_no_other_file_does() -> None:
     directory = "/lake/main/app/t/shared"
     claims = Claims({directory: {"table"}})
-    assert directories_to_ask(f"{directory}/manifest.json") == [directory]
+    assert directories_to_check(f"{directory}/manifest.json") == [directory]
     assert spared_by_claim(f"{directory}/manifest.json", claims)
     assert spared_by_claim(f"{directory}/batch-0.parquet", claims) is None
     assert spared_by_claim(f"{directory}/manifest.json", Claims({directory: {"quarantine"}})) is None
@@ -115,7 +124,7 @@ def test_a_manifest_belongs_to_its_table_and_no_other_file_does() -> None:
 def test_what_an_audit_refused_is_spared_as_long_as_the_audit_is_known() -> None:
     quarantine = "/lake/main/app/t/.quarantine/flush%2Frun"
     path = f"{quarantine}/shared/batch-3.parquet"
-    assert directories_to_ask(path) == [quarantine]
+    assert directories_to_check(path) == [quarantine]
     assert spared_by_claim(path, Claims({quarantine: {"quarantine"}}))
     assert spared_by_claim(path, Claims({})) is None
 
@@ -137,8 +146,8 @@ def test_a_place_that_two_catalogs_had_belongs_to_both() -> None:
 def test_locations_that_begin_alike_are_one_root_with_all_their_directories() -> None:
     (planned,) = plan_roots([root("/x", location="/x/[^/]*/a/"), root("/x", location="/x/[^/]*/b/")])
     for name in ("a", "b"):
-        assert spared_at_once(planned, f"/x/ada/{name}/batch-1.parquet", OLD, CUTOFF) is None
-    assert spared_at_once(planned, "/x/ada/c/batch-1.parquet", OLD, CUTOFF)
+        assert spared_without_claims(planned, f"/x/ada/{name}/batch-1.parquet", OLD, CUTOFF) is None
+    assert spared_without_claims(planned, "/x/ada/c/batch-1.parquet", OLD, CUTOFF)
     (planned,) = plan_roots([root("/x", location="/x/"), root("/x")])
     assert planned.location is None
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from lakefork.durations import DURATION, seconds_of
 from lakefork.errors import InvalidInputError
-from lakefork.params import JOBS, CatalogFsckParams, parse_params
+from lakefork.model.durations import DURATION, seconds_of
+from lakefork.model.params import JOBS, CatalogFsckParams, parse_params
 
 
 def test_empty_parameters_are_the_defaults() -> None:
@@ -24,7 +24,7 @@ def test_parameters_survive_a_round_trip() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"catalgo": "x"}', "catalog_fsck: there is no parameter 'catalgo'; parameters: catalog, deep"),
+        ('{"catalgo": "x"}', "catalog_fsck: unknown parameter 'catalgo'; parameters: catalog, deep"),
         ('{"deep": "yes"}', "catalog_fsck: parameter 'deep' = 'yes': Input should be a valid boolean"),
         ('{"deep": 1}', "catalog_fsck: parameter 'deep' = 1: Input should be a valid boolean"),
         ('{"catalog": 7}', "catalog_fsck: parameter 'catalog' = 7: Input should be a valid string"),
@@ -41,7 +41,7 @@ def test_mistakes_name_the_field(text: str, sentence: str) -> None:
 
 
 def test_an_unknown_job_lists_the_known_ones() -> None:
-    with pytest.raises(InvalidInputError, match="there is no job 'fsck'; jobs: catalog_fsck"):
+    with pytest.raises(InvalidInputError, match="job 'fsck' does not exist; jobs: catalog_fsck"):
         parse_params("fsck", "{}")
 
 
@@ -59,7 +59,7 @@ def test_every_field_has_a_description_and_a_lease_can_be_named(params) -> None:
     "text",
     ["7d", " 5  minutes ", "12H", "01s", "1Week\n", "soon", "0d", "00", "d", "7", "7 dd", "-1d", "1.5h", "", "٣d"],
 )
-def test_the_pattern_of_forms_says_what_the_parser_says(text: str) -> None:
+def test_the_pattern_of_forms_matches_the_parser(text: str) -> None:
     with contextlib.suppress(InvalidInputError):
         assert seconds_of(text, "it") and re.search(DURATION, text)
         return

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from lakefork import commands
+from lakefork.cli import commands
 from lakefork.progress import Bar, bar_text
 
 
-def test_a_bar_says_how_far_it_is_and_never_leaves_out_the_end() -> None:
+def test_a_bar_shows_progress_and_always_the_end() -> None:
     said: list[str] = []
     bar = Bar(said.append, 1000)
     for done in range(0, 1001, 100):
@@ -17,7 +17,7 @@ def test_a_bar_says_how_far_it_is_and_never_leaves_out_the_end() -> None:
     assert said == ["[....................]   0% 0 of 1000", "[####################] 100% 1000 of 1000"]
 
 
-def test_what_is_left_is_told_from_what_was_done() -> None:
+def test_the_remaining_time_is_estimated_from_progress() -> None:
     said: list[str] = []
     bar = Bar(said.append, 100, _started=time.monotonic() - 30)
     bar.reach(75, "75 of 100")
@@ -42,12 +42,12 @@ LINES = ["flush: begin\n", "flush: [##..]  50% a\n", "flush: [####] 100% b\n", '
 def test_a_terminal_shows_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    commands._pass_on(LINES, "flush")
+    commands._relay_output(LINES, "flush")
     assert terminal.getvalue() == (
         "flush: begin\nflush: [##..]  50% a\r\033[Kflush: [####] 100% b\r\033[K" + '{"rows": 1}\n'
     )
 
 
 def test_a_log_keeps_every_line_and_failures_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    commands._pass_on([*LINES, "flush failed: no\n"], "flush")
+    commands._relay_output([*LINES, "flush failed: no\n"], "flush")
     assert capsys.readouterr() == ("".join(LINES), "flush failed: no\n")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefork.maintenance.retention import GcItem, RetentionFacts, plan_retention, taken_beyond
+from lakefork.upkeep.retention.plan import GcItem, RetentionFacts, plan_retention, taken_despite_policy
 
 NOW = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -40,7 +40,7 @@ def test_without_a_policy_everything_is_kept() -> None:
         ({"retain_snapshots": 5, "by_count": 70, "retain_for": DAY}, 70),
     ],
 )
-def test_what_either_the_number_or_the_time_keeps_is_kept(policy: dict[str, Any], floor: int) -> None:
+def test_snapshots_kept_by_count_or_age_are_kept(policy: dict[str, Any], floor: int) -> None:
     assert floors(facts(**policy)) == {0: floor}
 
 
@@ -50,7 +50,7 @@ def test_nothing_to_give_up_is_no_plan() -> None:
     assert floors(facts(retain_snapshots=5, by_count=50, kept_from=90)) == {}, "what is gone does not come back"
 
 
-def test_what_a_tag_kept_goes_although_no_floor_moves() -> None:
+def test_what_a_tag_kept_expires_although_no_floor_moves() -> None:
     known = {"retain_snapshots": 5, "by_count": 90, "kept_from": 90}
     assert floors(facts(**known, is_unpinned=True), facts(table_id=7, **known)) == {0: 90, 7: 90}
 
@@ -71,7 +71,7 @@ def test_tables_come_with_their_catalog() -> None:
         ({"dropped_at": NOW - 900 * DAY}, False),
     ],
 )
-def test_dropped_catalogs_go_as_a_whole_or_not_at_all(dropped: dict[str, Any], goes: bool) -> None:
+def test_dropped_catalogs_expire_entirely_or_not_at_all(dropped: dict[str, Any], goes: bool) -> None:
     expected = [GcItem(1, 0, 100, is_whole=True)] if goes else []
     assert plan_retention([facts(is_dropped=True, **dropped)], NOW) == expected
 
@@ -94,9 +94,9 @@ def item(floor: int, table_id: int = 0, *, is_whole: bool = False) -> GcItem:
 
 
 def test_a_plan_is_wanted_as_long_as_policies_keep_no_more() -> None:
-    assert taken_beyond([item(50)], [item(50)]) == taken_beyond([item(50)], [item(60)]) == []
-    assert taken_beyond([item(50)], [item(40)]) == taken_beyond([item(50)], []) == [item(50)]
-    assert taken_beyond([item(50), item(20, 7)], [item(60)]) == [], "the table keeps what the catalog does"
-    assert taken_beyond([item(50)], [item(60), item(20, 7)]) == [item(50, 7)], "a table keeps more now"
-    assert taken_beyond([item(50, is_whole=True)], [item(90)]) == [item(50, is_whole=True)]
-    assert taken_beyond([], [item(60)]) == []
+    assert taken_despite_policy([item(50)], [item(50)]) == taken_despite_policy([item(50)], [item(60)]) == []
+    assert taken_despite_policy([item(50)], [item(40)]) == taken_despite_policy([item(50)], []) == [item(50)]
+    assert taken_despite_policy([item(50), item(20, 7)], [item(60)]) == [], "the table keeps what the catalog does"
+    assert taken_despite_policy([item(50)], [item(60), item(20, 7)]) == [item(50, 7)], "a table keeps more now"
+    assert taken_despite_policy([item(50, is_whole=True)], [item(90)]) == [item(50, is_whole=True)]
+    assert taken_despite_policy([], [item(60)]) == []

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefork.cold.statistics import BatchFacts
-from lakefork.column_types import BIGINT, TEXT
-from lakefork.spark.flush_task import RowMetrics, _file_metrics
-from lakefork.tables import Column, TableDefinition
+from lakefork.model.column_types import BIGINT, TEXT
+from lakefork.model.tables import Column, TableDefinition
+from lakefork.upkeep.flush.task import RowMetrics, _file_metrics
 
 MINE = TableDefinition(
     1, "main", 3, 2, "app", "mine", 1, 1, 1, 6, "/lake/app/mine",

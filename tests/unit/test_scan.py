@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefork.cold.batch import FIELD_ID
-from lakefork.cold.scan import scan_sql
-from lakefork.column_types import column_type
-from lakefork.predicates import Predicate
-from lakefork.tables import Column
+from lakefork.model.column_types import column_type
+from lakefork.model.predicates import Predicate
+from lakefork.model.tables import Column
+from lakefork.read.scan import scan_sql
 
 ROWS = 10_000
 KEYS: dict[str, Any] = {"int64": lambda number: number, "varchar": lambda number: f"key {number:09}"}

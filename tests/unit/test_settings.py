@@ -39,11 +39,20 @@ def test_the_environment_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert loaded.spark.driver_memory == "1g"
 
 
+def test_credentials_that_storage_locations_name_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "CATALOGS"):
+        monkeypatch.setenv(f"LAKEFORK_S3_OTHER_VAULT_{part}", "hidden")
+    assert "hidden" not in repr(load_settings())
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
         ("LAKEFORK_SPARK__MASTERS", "x", "setting spark.masters is not known"),
         ("LAKEFORK_SPRAK__MASTER", "x", "LAKEFORK_SPRAK__MASTER is set, but Lakefork has no such setting"),
+        ("LAKEFORK_S3_VAULT", "x", "LAKEFORK_S3_VAULT is set, but Lakefork has no such setting"),
+        ("LAKEFORK_S3_VAULT_SECRET", "x", "LAKEFORK_S3_VAULT_SECRET is set, but Lakefork has no such setting"),
+        ("LAKEFORK_S3_vault_CATALOGS", "x", "LAKEFORK_S3_vault_CATALOGS is set, but Lakefork has no such setting"),
         ("LAKEFORK_NODEID", "x", "LAKEFORK_NODEID is set, but Lakefork has no such setting"),
         ("LAKEFORK_AIRFLOW__PORT", "x", "setting airflow.port = 'x': "),
         ("LAKEFORK_AIRFLOW__PORT", "70000", "setting airflow.port = '70000': "),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakefork.errors import SetupError
+from lakefork.errors import PermissionDeniedError, SetupError
 from lakefork.storage import StorageOptions, open_path
+from lakefork.storage.credentials import require_allowed
 
 
 def test_a_path_is_opened_with_the_credentials_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +46,37 @@ def test_a_path_is_opened_with_the_credentials_that_it_names(monkeypatch: pytest
 def test_credentials_that_are_not_there_are_named() -> None:
     with pytest.raises(SetupError, match=r"credentials nowhere are not .* set LAKEFORK_S3_NOWHERE_ACCESS_KEY_ID and "):
         open_path("s3://nowhere@bucket/key", StorageOptions())
+
+
+@pytest.mark.parametrize(
+    ("catalogs", "catalog", "is_allowed"),
+    [
+        (None, "acme", False),
+        ("", "acme", False),
+        ("acme", "acme", True),
+        ("other, acme", "acme", True),
+        ("acme", "acme2", False),
+        ("acme", "Acme", False),
+        ("acme,agent_*", "agent_7", True),
+        ("agent_*", "my_agent_7", False),
+        ("a.me", "acme", False),
+        ("*", "acme", True),
+        (",", "acme", False),
+    ],
+)
+def test_the_operator_names_the_catalogs_that_may_use_credentials(
+    monkeypatch: pytest.MonkeyPatch, catalogs: str | None, catalog: str, is_allowed: bool
+) -> None:
+    monkeypatch.setenv("LAKEFORK_S3_VAULT_ACCESS_KEY_ID", "special")
+    monkeypatch.delenv("LAKEFORK_S3_VAULT_CATALOGS", raising=False)
+    if catalogs is not None:
+        monkeypatch.setenv("LAKEFORK_S3_VAULT_CATALOGS", catalogs)
+    if is_allowed:
+        require_allowed("vault", catalog)
+    else:
+        with pytest.raises(PermissionDeniedError) as refused:
+            require_allowed("vault", catalog)
+        assert str(refused.value) == (
+            f"catalog {catalog} may not use the S3 credentials vault: "
+            "the operator can allow it in LAKEFORK_S3_VAULT_CATALOGS"
+        )

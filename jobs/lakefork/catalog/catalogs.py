@@ -47,7 +47,7 @@ def find_catalog(connection: Connection, name: str, *, snapshot: int | None = No
     row = connection.execute(_SQL["find_catalog"], {"name": name, "snapshot": snapshot}).fetchone()
     if row is None:
         when = "" if snapshot is None else f" at snapshot {snapshot}"
-        raise NotFoundError(f"there is no catalog {name!r}{when}; `lakefork status` lists them")
+        raise NotFoundError(f"catalog {name!r} does not exist{when}; `lakefork status` lists catalogs")
     return Catalog(**row)
 
 

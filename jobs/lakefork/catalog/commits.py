@@ -1,6 +1,7 @@
-"""Commits: what a commit relies on and what it changes, sent to Postgres in one round trip."""
+"""Commits: requirements and changes, sent to Postgres in one round trip."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,13 +9,14 @@ from psycopg.types.json import Jsonb
 
 from lakefork.catalog.connection import Connection
 from lakefork.database_errors import domain_errors
+from lakefork.model.tables import TableRef
 from lakefork.queries import load
 
 _SQL = load(__package__)
 
 
 class BatchFacts(Protocol):
-    """What the catalog records of a batch; cold/statistics.py has it."""
+    """What the catalog records of a batch; implemented in cold/statistics.py."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -50,7 +52,7 @@ class Changes:
         self._new[entity].append(row)
 
     def add_batch(self, table_id: int, path: str, facts: BatchFacts, *, user_id: str | None = None) -> int:
-        """A Parquet file below the table's path with what its footer says, and whose rows it holds; returns its id."""
+        """Adds a Parquet file below the table's path, with the facts of its footer and its owner; returns its id."""
         file_id = self.new_file_id()
         self.add(
             "ducklake_data_file", data_file_id=file_id, table_id=table_id, path=path, path_is_relative=True,
@@ -71,10 +73,6 @@ class Changes:
         """The commit fails if the table's definition changed after the base snapshot."""
         self._requires["tables"].append(table_id)
 
-    def require_files_unchanged(self, table_id: int) -> None:
-        """The commit fails if a file was added to or removed from the table after the base snapshot."""
-        self._requires["files"].append(table_id)
-
     def as_json(self) -> dict[str, Any]:
         return {
             "catalog_ids": self._catalog_ids,
@@ -87,19 +85,13 @@ class Changes:
 
 @dataclass(frozen=True)
 class Committed:
-    """The outcome of a commit; replayed: an earlier commit with the same key had done it."""
+    """The outcome of a commit; replayed: an earlier commit with the same key did it."""
 
     snapshot_id: int
     schema_version: int
     first_catalog_id: int
     first_file_id: int
     replayed: bool
-
-    def resolved_id(self, placeholder: int) -> int:
-        return self.first_catalog_id - placeholder - 1
-
-    def resolved_file_id(self, placeholder: int) -> int:
-        return self.first_file_id - placeholder - 1
 
 
 def commit(
@@ -113,7 +105,7 @@ def commit(
     commit_key: str | None = None,
     extra: str | None = None,
 ) -> Committed:
-    """Publishes the changes, or raises ConflictError if what they rely on changed since the base snapshot.
+    """Publishes the changes, or raises ConflictError if a requirement has changed since the base snapshot.
 
     Inside a transaction of the caller it must be the last statement: all other commits wait until that ends.
     """
@@ -133,3 +125,11 @@ def commit(
         ).fetchone()
     assert row is not None  # noqa: S101 - the function returns one row or raises
     return Committed(**row)
+
+
+def note_clean(connection: Connection, tables: Sequence[TableRef]) -> None:
+    """For after a publish is committed: stock DuckDB is shown it if it left the table clean (functions/clean.sql)."""
+    connection.execute(
+        "SELECT lakefork.note_last_publish(c, t) FROM unnest(%s::bigint[], %s::bigint[]) AS r (c, t)",
+        ([one for one, _ in tables], [one for _, one in tables]),
+    )

@@ -66,7 +66,7 @@ def check_forks(connection: Connection, parent: str, data_paths: Mapping[str, st
 
 
 def existing_catalogs(connection: Connection, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Which of these names are taken: by forks of which catalog, made by which run."""
+    """Returns which of these names exist, with their parent and the run that created them."""
     return {row["name"]: row for row in connection.execute(_SQL["existing_catalogs"], {"names": list(names)})}
 
 
@@ -77,7 +77,7 @@ def rows_per_fork(connection: Connection, parent_id: int) -> int:
 
 
 def catalogs_to_drop(connection: Connection, prefix: str, older_than: datetime.timedelta) -> list[Catalog]:
-    """Forks whose names begin so and that are so old, the oldest first."""
+    """Returns forks with a name prefix and a minimum age, oldest first."""
     wanted = {"prefix": prefix, "older_than": older_than}
     return [Catalog(**row) for row in connection.execute(_SQL["forks_to_drop"], wanted)]
 
@@ -91,7 +91,7 @@ def drop_catalogs(connection: Connection, catalog_ids: Sequence[int], *, author:
 
 
 def drop_in_chunks(connection: Connection, catalog_ids: Sequence[int], author: str | None) -> Iterator[int]:
-    """Some in each transaction, so that nobody waits long; how many are done so far."""
+    """Drops some in each transaction, so that commits do not wait long; yields how many are done."""
     dropped = 0
     for start in range(0, len(catalog_ids), DROPPED_AT_ONCE):
         dropped += drop_catalogs(connection, catalog_ids[start : start + DROPPED_AT_ONCE], author=author)

@@ -1,7 +1,8 @@
-"""Retention: what is known of snapshots, plans of what is given up, and carrying them out in bounded transactions."""
+"""Retention: facts about snapshots, plans, and carrying them out in bounded transactions."""
 
 import datetime
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -9,13 +10,64 @@ from psycopg.types.json import Jsonb
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection
 from lakefork.database_errors import domain_errors
-from lakefork.durations import seconds_of
 from lakefork.errors import NotFoundError
+from lakefork.model.durations import seconds_of
 from lakefork.queries import load
 
 _SQL = load(__package__)
 
 COUNTED_AT_ONCE = 100_000  # files and snapshots, in a transaction of well under two seconds
+
+
+@dataclass(frozen=True)
+class GcPlan:
+    plan_id: str
+    created_at: datetime.datetime
+    params: dict[str, Any]
+    begun_at: datetime.datetime | None
+
+
+@dataclass(frozen=True)
+class CatalogToGc:
+    """What a plan takes from a catalog. freed: what no other catalog keeps; floor: the first snapshot that is kept."""
+
+    catalog_id: int
+    catalog_name: str
+    parent_name: str | None
+    floor: int
+    is_whole: bool
+    snapshots: int
+    files: int
+    bytes: int
+    freed_files: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True)
+class TableToGc:
+    catalog_id: int
+    table_name: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ForkToDrop:
+    """A fork past its time."""
+
+    catalog_id: int
+    catalog_name: str
+    expires_at: datetime.datetime
+
+
+@dataclass(frozen=True)
+class FilesRemoved:
+    """What one transaction took from catalogs, and how much of it was scheduled for deletion."""
+
+    files: int
+    rows: int
+    scheduled: int
+    bytes: int
 
 
 def retention_facts(
@@ -30,7 +82,7 @@ def retention_facts(
         "SELECT * FROM lakefork.retention_facts(%s, %s, %s, %s, %s)", (catalog, *asked, *default)
     ).fetchall()
     if catalog is not None and not rows:
-        raise NotFoundError(f"there is no catalog {catalog!r}, nor was there one that is still kept")
+        raise NotFoundError(f"catalog {catalog!r} does not exist, and no dropped one of that name is retained")
     return rows
 
 
@@ -53,7 +105,7 @@ def save_plan(
 
 
 def _count_plan(connection: Connection, plan_id: str, count_id: str) -> None:
-    """What it takes, a transaction at a time."""
+    """Counts what a plan takes, a page per transaction."""
     connection.execute("DELETE FROM lakefork.gc_count WHERE plan_id = %s", (count_id,))
     place: tuple[int | None, int | None] = (-1, -1)
     while place[0] is not None:
@@ -64,11 +116,11 @@ def _count_plan(connection: Connection, plan_id: str, count_id: str) -> None:
         place = (row["last_catalog_id"], row["last_file_id"]) if row else (None, None)
 
 
-def find_plan(connection: Connection, plan_id: str) -> dict[str, Any]:
+def find_plan(connection: Connection, plan_id: str) -> GcPlan:
     row = connection.execute(_SQL["gc_plan"], {"plan_id": plan_id}).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no plan {plan_id!r} of retention_gc")
-    return row
+        raise NotFoundError(f"plan {plan_id!r} of retention_gc does not exist")
+    return GcPlan(**row)
 
 
 def expired_forks(connection: Connection, catalog: str | None) -> list[int]:
@@ -76,24 +128,25 @@ def expired_forks(connection: Connection, catalog: str | None) -> list[int]:
     return [row["catalog_id"] for row in rows]
 
 
-def plan_items(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
-    """What a plan takes, one row per catalog."""
-    return connection.execute(_SQL["gc_items"], {"plan_id": plan_id}).fetchall()
+def plan_items(connection: Connection, plan_id: str) -> list[CatalogToGc]:
+    """Returns what a plan takes, one row per catalog."""
+    return [CatalogToGc(**row) for row in connection.execute(_SQL["gc_items"], {"plan_id": plan_id})]
 
 
 def plan_floors(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
-    """What it decided, one row per catalog and per table with a retention of its own."""
+    """Returns the floors of a plan, one row per catalog and per table with its own retention."""
     return connection.execute(_SQL["gc_floors"], {"plan_id": plan_id}).fetchall()
 
 
-def plan_drops(connection: Connection, plan_id: str) -> list[dict[str, Any]]:
+def plan_drops(connection: Connection, plan_id: str) -> list[ForkToDrop]:
     """The forks past their time that it drops."""
-    return connection.execute(_SQL["gc_drops"], {"plan_id": plan_id}).fetchall()
+    return [ForkToDrop(**row) for row in connection.execute(_SQL["gc_drops"], {"plan_id": plan_id})]
 
 
-def plan_tables(connection: Connection, plan_id: str, limit: int) -> list[dict[str, Any]]:
+def plan_tables(connection: Connection, plan_id: str, limit: int) -> list[TableToGc]:
     """The tables from which it takes most."""
-    return connection.execute(_SQL["gc_tables"], {"plan_id": plan_id, "limit": limit}).fetchall()
+    rows = connection.execute(_SQL["gc_tables"], {"plan_id": plan_id, "limit": limit})
+    return [TableToGc(**row) for row in rows]
 
 
 def unfinished_plans(connection: Connection) -> list[str]:
@@ -102,14 +155,14 @@ def unfinished_plans(connection: Connection) -> list[str]:
 
 
 def begin_plan(connection: Connection, plan_id: str, job_id: str, *, count_again: bool = True) -> None:
-    """Stops if the plan is not true any more; afterwards nobody reads what it takes.
+    """Starts a plan, or raises if it is no longer valid; afterwards what it takes cannot be read.
 
     count_again: it is not of just now. Who forks something of it while it is counted keeps that.
     """
     plan = find_plan(connection, plan_id)
     count_id = plan_id
     with domain_errors():
-        if count_again and plan["begun_at"] is None:
+        if count_again and plan.begun_at is None:
             count_id = f"{plan_id} again"
             _count_plan(connection, plan_id, count_id)
         with connection.transaction():
@@ -135,13 +188,14 @@ def drop_planned(connection: Connection, plan_id: str, job_id: str, limit: int) 
 
 def remove_files(
     connection: Connection, plan_id: str, job_id: str, catalog_ids: Sequence[int], limit: int
-) -> dict[str, int]:
+) -> FilesRemoved:
     """One transaction of them; files 0: there are none left."""
     with domain_errors():
         row = connection.execute(
             "SELECT * FROM lakefork.remove_files(%s, %s, %s, %s)", (plan_id, job_id, list(catalog_ids), limit)
         ).fetchone()
-    return {name: int(value) for name, value in (row or {}).items()}
+    assert row is not None  # noqa: S101 - the function returns one row or raises
+    return FilesRemoved(**{name: int(value) for name, value in row.items()})
 
 
 def remove_rest(
@@ -169,7 +223,7 @@ def remove_definitions(connection: Connection, plan_id: str, job_id: str, catalo
 
 
 def drop_unused_hot_tables(connection: Connection, job_id: str) -> int:
-    """Some at a time, since all commits wait meanwhile."""
+    """Drops some at a time, because all commits wait for it."""
     dropped = 0
     while True:
         with domain_errors():
@@ -182,7 +236,7 @@ def drop_unused_hot_tables(connection: Connection, job_id: str) -> int:
 def remove_records(
     connection: Connection, job_id: str, kept_for: Sequence[datetime.timedelta | None], limit: int
 ) -> Iterator[int]:
-    """What is known of jobs, audits and keys of commits, each for so long; a transaction at a time."""
+    """Removes old records of jobs, audits and commit keys, some per transaction."""
     while True:
         with domain_errors():
             row = connection.execute(
@@ -202,15 +256,7 @@ def set_retention(connection: Connection, catalog: str, snapshots: int | None, r
     }
     with connection.transaction():
         for key, value in values.items():
-            connection.execute(
-                "DELETE FROM public.ducklake_metadata WHERE key = %s AND scope = 'catalog' AND scope_id = %s",
-                (key, catalog_id),
-            )
-            if value is not None:
-                connection.execute(
-                    "INSERT INTO public.ducklake_metadata (key, value, scope, scope_id) VALUES (%s, %s, 'catalog', %s)",
-                    (key, value, catalog_id),
-                )
+            connection.execute("SELECT lakefork.set_catalog_setting(%s, %s, %s)", (catalog_id, key, value))
 
 
 def tag_snapshot(connection: Connection, catalog: str, snapshot: int, name: str, *, author: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Roots: where files may go, and what the catalog knows of directories. Thin Python over functions/roots.sql."""
+"""Roots: where files may be placed, and who owns directories. Thin Python over functions/roots.sql."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,10 +48,8 @@ def allowed_root_above(connection: Connection, path: str) -> str | None:
 
 def data_paths(connection: Connection) -> list[tuple[int, str]]:
     """Of all catalogs that are not forgotten, with their ids."""
-    rows = connection.execute(
-        "SELECT scope_id, value FROM public.ducklake_metadata WHERE key = 'data_path' AND scope = 'catalog'"
-    )
-    return [(row["scope_id"], row["value"]) for row in rows]
+    rows = connection.execute("SELECT catalog_id, value FROM lakefork.catalog_setting WHERE key = 'data_path'")
+    return [(row["catalog_id"], row["value"]) for row in rows]
 
 
 def known_files(connection: Any, root: str) -> list[str]:
@@ -69,7 +67,7 @@ def known_owner(connection: Any, root: str) -> tuple[int, int] | None:
 def reserve_past_taken(
     connection: Any, job_id: str, catalog_id: int, table_id: int, directory: str, taken: int, found: Sequence[int]
 ) -> int:
-    """The next number for a batch whose own is taken by somebody else's file; found: all numbers in storage."""
+    """Reserves another number for a batch whose name is taken by a foreign file; found: all numbers in storage."""
     row = connection.execute(
         "SELECT lakefork.reserve_past_taken(%s, %s, %s, %s, %s, %s::bigint[]) AS number",
         (job_id, catalog_id, table_id, directory, taken, list(found)),
@@ -78,11 +76,11 @@ def reserve_past_taken(
 
 
 def note_foreign(connection: Any, job_id: str, paths: Sequence[str]) -> None:
-    """Nobody here removes these files from now on: somebody else wrote them."""
+    """Records files of somebody else, which are never removed."""
     connection.execute("SELECT lakefork.note_foreign(%s, %s)", (job_id, list(paths)))
 
 
 def never_given_out(connection: Any, paths: Sequence[str]) -> set[str]:
-    """Those of some batches whose numbers this installation never gave out."""
+    """Returns the batches whose numbers this installation never gave out."""
     rows = connection.execute("SELECT path FROM lakefork.never_given_out(%s)", (list(paths),))
     return {row["path"] for row in rows}

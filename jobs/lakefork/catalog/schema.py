@@ -1,50 +1,47 @@
-"""Applies schema/postgresql.sql, the one place that defines the catalog."""
+"""Applies the schema to an empty database, and scripts that can be repeated."""
 
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from lakefork.catalog.connection import Connection, found_version
+from lakefork import __version__
+from lakefork.catalog.connection import DIGEST_KEY, LAKEFORK_KEY, Connection, find_installed
+from lakefork.catalog.scripts import AIRFLOW_FILE, PUBLIC_RIGHTS_FILE, read_script, schema_digest
 from lakefork.errors import SetupError
-from lakefork.settings import PROJECT
-
-SCHEMA_FILE = PROJECT / "schema" / "postgresql.sql"
-PUBLIC_RIGHTS_FILE = PROJECT / "schema" / "public_rights.sql"
-AIRFLOW_FILE = PROJECT / "schema" / "airflow.sql"
-
-
-def read_script(path: Path = SCHEMA_FILE) -> str:
-    """The script for the caller's transaction: `\\ir` replaced by the file, other psql commands and COMMIT left out."""
-    lines = []
-    for line in path.read_text().splitlines():
-        if line.startswith("\\ir "):
-            lines.append(read_script(path.parent / line.removeprefix("\\ir ").strip()))
-        elif not line.startswith("\\") and line not in ("BEGIN;", "COMMIT;"):
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def init_catalog(connection: Connection) -> None:
     """Makes the catalog in an empty database, or nothing at all."""
-    version = found_version(connection)
-    if version is not None:
-        raise SetupError(f"this database holds a Lakefork catalog already (version {version}); nothing was changed")
+    installed = find_installed(connection)
+    if installed is not None:
+        raise SetupError(
+            f"this database holds a Lakefork catalog already (version {installed.version}); nothing was changed"
+        )
     if table := _any_table(connection):
         raise SetupError(
             f"this database is not empty (it has {table}): Lakefork is set up only in an empty one; nothing was changed"
         )
     with connection.transaction():
         connection.execute(read_script())
+        record_schema(connection)
+
+
+def record_schema(connection: Connection) -> None:
+    """From now on the database is known to have the schema of this Lakefork, and no other."""
+    connection.execute(
+        "INSERT INTO public.ducklake_metadata (key, value) VALUES (%s, %s), (%s, %s) "
+        "ON CONFLICT (key, coalesce(scope, ''), coalesce(scope_id, -1)) DO UPDATE SET value = excluded.value",
+        (LAKEFORK_KEY, __version__, DIGEST_KEY, schema_digest()),
+    )
 
 
 def restrict_public(connection: psycopg.Connection[Any]) -> None:
-    """Takes rights from PUBLIC that owners keep, as far as whoever is connected may. Safe to repeat."""
+    """Revokes rights from PUBLIC that owners keep, as far as the connected role may. Safe to repeat."""
     connection.execute(read_script(PUBLIC_RIGHTS_FILE))
 
 
 def link_airflow(connection: Connection) -> None:
-    """From now on system.jobs knows what Airflow says. Safe to repeat; needed again after an upgrade."""
+    """Connects system.jobs to Airflow's tables. Safe to repeat; an upgrade repeats it automatically."""
     try:
         with connection.transaction():
             connection.execute(read_script(AIRFLOW_FILE))

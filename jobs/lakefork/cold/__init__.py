@@ -1,1 +1,1 @@
-"""The cold tier: Parquet batches and what their footers say."""
+"""The cold tier: Parquet batches and their statistics."""

@@ -1,4 +1,4 @@
-"""Writes Parquet batches, and reads back what their footers say."""
+"""Writes Parquet batches, and reads their footers."""
 
 import functools
 import hashlib
@@ -13,31 +13,31 @@ import pyarrow.parquet as pq
 
 from lakefork.cold.statistics import BatchFacts, ColumnStatistics, bound_text
 from lakefork.errors import StorageError
-from lakefork.storage import StorageOptions, open_path, write_each
+from lakefork.model.tables import element_id
+from lakefork.storage import StorageOptions, open_path, write_files
 from lakefork.storage.creation import create_file
-from lakefork.tables import element_id
 
 FIELD_ID = b"PARQUET:field_id"
 MARK = b"lakefork"
-ROW_GROUP_ROWS = 122_880  # what DuckDB, which reads them, takes at a time
+ROW_GROUP_ROWS = 122_880  # DuckDB's unit of reading
 SAMPLED_ROWS = 2_000
 DICTIONARY_ROWS = 50  # in smaller files a dictionary costs more than it saves
 
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How the batches of a table are written: columns with their ids, sorted by key, some with bloom filters."""
+    """How the batches of a table are written: columns with ids, sort order, bloom filters."""
 
     schema: pa.Schema  # with field ids
     key: tuple[str, ...] = ()
     bloom_filters: tuple[str, ...] = ()
     false_positives: float = 0.01
     dictionaries: tuple[str, ...] = ()  # columns whose values repeat
-    without_nan: tuple[str, ...] = ()  # columns that are known to have none
+    without_nan: tuple[str, ...] = ()  # columns known to have no NaN
 
     @functools.cached_property
     def parquet_schema(self) -> Any:
-        """The columns of a file of this layout."""
+        """The schema of a file with this layout."""
         content = pa.BufferOutputStream()
         pq.ParquetWriter(content, self.schema).close()
         return pq.ParquetFile(pa.BufferReader(content.getvalue())).schema
@@ -84,7 +84,7 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
 
 
 def with_field_ids(schema: pa.Schema, column_ids: Mapping[str, int]) -> pa.Schema:
-    """Also of what arrays hold."""
+    """Adds field ids to a schema, also to the elements of arrays."""
     return pa.schema([_with_field_id(field, column_ids[field.name]) for field in schema])
 
 
@@ -95,12 +95,12 @@ def _with_field_id(field: pa.Field, column_id: int) -> pa.Field:
 
 
 def mark_of(job_id: str) -> bytes:
-    """What a job writes into the footers of its batches: by this it knows them again, and removes no others."""
+    """Returns the mark that a job writes into the footers of its batches, to recognize and remove only its own."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:16].encode()
 
 
 def read_mark(path: str, storage: StorageOptions) -> bytes | None:
-    """The mark in a batch's footer; None if it has none, or is no batch. FileNotFoundError if it is not there."""
+    """Returns the mark in a batch's footer; None if there is none or it is not a batch. Raises FileNotFoundError."""
     filesystem, inner = open_path(path, storage)
     try:
         with filesystem.open_input_file(inner) as file:
@@ -113,6 +113,12 @@ def write_batch(path: str, rows: pa.Table, layout: BatchLayout, storage: Storage
     return write_batches([(path, rows)], layout, storage)[0][1]
 
 
+def encode_batch(rows: pa.Table, layout: BatchLayout) -> tuple[pa.Buffer, BatchFacts]:
+    """A batch that is not written yet, and its facts."""
+    content, metadata = _encode(rows, layout, None)
+    return content, _facts(content, metadata, rows, layout)
+
+
 def write_batches(
     files: Sequence[tuple[str, pa.Table]],
     layout: BatchLayout,
@@ -120,7 +126,7 @@ def write_batches(
     mark: bytes | None = None,
     path_after: Callable[[str], str] | None = None,
 ) -> list[tuple[str, BatchFacts]]:
-    """Writes new files under their final names, all of each or nothing; the facts are those of the written footers.
+    """Writes new files under their final names, atomically; returns the facts of the written footers.
 
     path_after gives another path instead of one that is taken; without it that is an error. Returns the paths as they
     are. The rows have the layout's schema. Each step is done for all files: going from step to step for each one costs
@@ -135,7 +141,7 @@ def write_batches(
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
 
-    write_each([(path, content) for (path, _), (content, _) in zip(files, encoded, strict=True)], create)
+    write_files([(path, content) for (path, _), (content, _) in zip(files, encoded, strict=True)], create)
     return [(paths[path], _facts(*one, rows, layout)) for one, (path, rows) in zip(encoded, files, strict=True)]
 
 
@@ -152,7 +158,7 @@ def _create(path: str, content: pa.Buffer, storage: StorageOptions, path_after: 
 
 
 def _encode(rows: pa.Table, layout: BatchLayout, mark: bytes | None) -> tuple[pa.Buffer, Any]:
-    """A file's content, and what its footer says."""
+    """Encodes a file; returns its content and the facts of its footer."""
     collected: list[Any] = []
     stream = pa.BufferOutputStream()
     nan = _with_nan(rows, layout)
@@ -169,7 +175,7 @@ def _encode(rows: pa.Table, layout: BatchLayout, mark: bytes | None) -> tuple[pa
 def _facts(content: pa.Buffer, metadata: Any, rows: pa.Table, layout: BatchLayout) -> BatchFacts:
     footer_size = int.from_bytes(content[-8:-4], "little")
     columns = _columns(metadata, layout.flat_columns)
-    for name in _with_nan(rows, layout):  # the footer has no statistics of them
+    for name in _with_nan(rows, layout):  # the footer has no statistics for them
         column_id = _field_id(layout.schema.field(name))
         columns[column_id] = ColumnStatistics(rows.num_rows, rows[name].null_count, None, None, contains_nan=True)
     as_defined = metadata.schema.equals(layout.parquet_schema)
@@ -183,26 +189,26 @@ def _options(layout: BatchLayout, rows: pa.Table) -> dict[str, Any]:
         "compression": "zstd",
         "use_dictionary": list(layout.dictionaries) or False,
         "write_page_index": True,
-        "store_schema": False,  # field ids and logical types say it all, and tiny files get a third smaller
+        "store_schema": False,  # field ids and logical types suffice, and tiny files get a third smaller
         "sorting_columns": [pq.SortingColumn(names.index(name)) for name in layout.key] or None,
         "bloom_filter_options": filters or None,
     }
 
 
 def can_filter(kind: pa.DataType) -> bool:
-    """Whether Parquet has bloom filters for a type, and readers use them rightly: DuckDB 1.5 looks for bytes as it
-    would print them, and leaves out rows that are there.
+    """Tells whether Parquet has bloom filters for a type and readers use them correctly: DuckDB 1.5 probes bytes as it
+    would print them, and misses existing rows.
     """
     return not (pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind))
 
 
 def _with_nan(rows: pa.Table, layout: BatchLayout) -> list[str]:
-    """Columns with NaN: footers' bounds leave it out, and a reader for whom it is the greatest value would skip it."""
+    """Returns columns with NaN: bounds in footers ignore NaN, so a reader that sorts it last would skip it."""
     return [name for name in layout.floating if _has_nan(rows[name])]
 
 
 def read_facts(filesystem: Any, path: str) -> BatchFacts:
-    """Opens only the footer."""
+    """Reads the facts of a batch from its footer."""
     with filesystem.open_input_file(path) as file:
         parquet = pq.ParquetFile(file)
         metadata = parquet.metadata
@@ -219,24 +225,24 @@ def _field_id(field: pa.Field) -> int:
 
 
 def _columns(metadata: Any, flat_columns: Sequence[tuple[int, int]]) -> dict[int, ColumnStatistics]:
-    """Statistics of columns, over all row groups."""
+    """Returns statistics of columns over all row groups."""
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    return {column_id: _merge([group.column(place) for group in groups]) for place, column_id in flat_columns}
+    return {column_id: _merge([group.column(index) for group in groups]) for index, column_id in flat_columns}
 
 
 def _flat_columns(schema: pa.Schema) -> list[tuple[int, int]]:
-    """Where columns with an id and without parts are in a file of this schema."""
+    """Returns the indexes of flat columns with an id in a file of this schema."""
     found = []
-    place = 0
+    index = 0
     for field in schema:
         if not pa.types.is_nested(field.type) and field.metadata and FIELD_ID in field.metadata:
-            found.append((place, _field_id(field)))
-        place += _leaves(field.type)
+            found.append((index, _field_id(field)))
+        index += _leaves(field.type)
     return found
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """In how many columns a file keeps a type."""
+    """Returns how many Parquet columns a type occupies."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1
@@ -257,7 +263,7 @@ def _merge(chunks: Sequence[Any]) -> ColumnStatistics:
 
 
 def _of_chunk(chunk: Any) -> ColumnStatistics:
-    """The same for one chunk, as most files have: ten thousand small ones are written in seconds."""
+    """Returns the statistics of a single chunk, the fast path for thousands of small files."""
     found = chunk.statistics
     if found is None:
         return ColumnStatistics(chunk.num_values, None, None, None)
@@ -268,7 +274,7 @@ def _of_chunk(chunk: Any) -> ColumnStatistics:
 
 
 def _bound(stored: Any, statistics: Any) -> str | None:
-    """Of what a footer has as bytes, the type tells what it is."""
+    """Converts a bound that the footer stores as bytes, by type."""
     if isinstance(stored, bytes):
         kind = statistics.logical_type.type
         stored = uuid.UUID(bytes=stored) if kind == "UUID" else stored.decode() if kind == "JSON" else stored

@@ -1,4 +1,4 @@
-"""The only writer of configs/<namespace>/: schema files and the namespace's manifest, as the catalog says."""
+"""Writes configs/<namespace>/ from the catalog: schema files and the namespace's manifest."""
 
 import datetime
 import json
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakefork.column_types import ColumnType
-from lakefork.storage import StorageOptions, list_files, open_path, replace_file
+from lakefork.model.column_types import ColumnType
+from lakefork.model.tables import Column, TableDefinition
+from lakefork.storage import StorageOptions, list_files, replace_file
 from lakefork.storage.paths import path_part
 from lakefork.storage.removal import remove_empty_directories, remove_many
-from lakefork.tables import Column, TableDefinition
 
 _SCHEMA_NAME = re.compile(r"(schema_v\d+|current)\.json")
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A line of a namespace's manifest."""
+    """An entry of a namespace's manifest."""
 
     name: str
     kind: str
@@ -28,12 +28,12 @@ class TableEntry:
 
 
 def configs_root(root: str) -> str:
-    """The directory of all that this module writes below a data path; it has a marker of its own."""
+    """Returns the directory of all schema files below a data path; it has its own marker."""
     return f"{root}/configs"
 
 
 def schema_path(namespace: str, table: str, version: int | None = None) -> str:
-    """Relative to the catalog's data path; without a version, the file that holds the current one."""
+    """Returns the path of a schema file below the data path; without a version, that of the current one."""
     name = "current" if version is None else f"schema_v{version}"
     return f"configs/{path_part(namespace)}/schemas/{path_part(table)}/{name}.json"
 
@@ -45,7 +45,7 @@ def manifest_path(namespace: str) -> str:
 def write_table_schemas(
     root: str, options: StorageOptions, definitions: Sequence[tuple[TableDefinition, datetime.datetime]]
 ) -> None:
-    """One file per definition, oldest first, and current.json with the last."""
+    """Writes one file per definition, oldest first, and current.json with the last."""
     for definition, created_at in definitions:
         path = schema_path(definition.namespace, definition.name, definition.version)
         replace_file(f"{root}/{path}", _content(definition, created_at), options)
@@ -53,11 +53,6 @@ def write_table_schemas(
     replace_file(
         f"{root}/{schema_path(definition.namespace, definition.name)}", _content(definition, created_at), options
     )
-
-
-def has_schema(root: str, options: StorageOptions, namespace: str, table: str, version: int) -> bool:
-    filesystem, path = open_path(f"{root}/{schema_path(namespace, table, version)}", options)
-    return bool(filesystem.get_file_info(path).is_file)
 
 
 def write_manifest(root: str, options: StorageOptions, namespace: str, tables: Iterable[TableEntry]) -> None:
@@ -75,11 +70,18 @@ def write_manifest(root: str, options: StorageOptions, namespace: str, tables: I
 
 
 def remove_table_schemas(root: str, options: StorageOptions, namespace: str, table: str) -> None:
-    """Schema files and nothing else that may lie there."""
+    """Removes a table's schema files, and no other files."""
     directory = f"{root}/{schema_path(namespace, table)}".rpartition("/")[0]
     names = [name for name in list_files(directory, options) if _SCHEMA_NAME.fullmatch(name)]
     remove_many([f"{directory}/{name}" for name in names], options)
     remove_empty_directories(directory)
+
+
+def remove_manifest(root: str, options: StorageOptions, namespace: str) -> None:
+    """Removes the manifest of a dropped namespace, and its directories if they are empty."""
+    path = f"{root}/{manifest_path(namespace)}"
+    remove_many([path], options)
+    remove_empty_directories(path.rpartition("/")[0])
 
 
 def _content(definition: TableDefinition, created_at: datetime.datetime) -> bytes:
@@ -109,7 +111,7 @@ def _field(column: Column, key: list[str], *, system: bool = False) -> dict[str,
 
 
 def _arrow_type(kind: ColumnType) -> dict[str, Any]:
-    """In the words of Arrow's JSON form."""
+    """Returns a type in Arrow's JSON format."""
     if kind.element:
         return {"name": "list", "children": [{"name": "element", "type": _arrow_type(kind.element), "nullable": True}]}
     if kind.digits:

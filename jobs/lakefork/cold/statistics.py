@@ -1,4 +1,4 @@
-"""Column statistics as the catalog records them: bounds as text, in the form that DuckLake uses."""
+"""Column statistics as the catalog records them: bounds as text, in DuckLake's format."""
 
 import datetime
 import json
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from lakefork.column_types import ColumnType
+from lakefork.model.column_types import ColumnType
 
 
 class ColumnStatistics(NamedTuple):
-    """In the order in which a commit takes them.
+    """Statistics of a column, in the order that a commit takes them.
 
-    min and max are None where they are not known, or where their text would not sort as they do.
+    min and max are None if unknown, or if their text would not sort as they do.
 
-    null_count is None where a footer does not say.
+    null_count is None if the footer does not have it.
     """
 
     value_count: int
@@ -29,13 +29,13 @@ class ColumnStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What the catalog records of a batch. statistics: as a commit takes them, in JSON, which travels lightly."""
+    """What the catalog records of a batch. statistics: the JSON that a commit takes."""
 
     size_bytes: int
     footer_size: int
     record_count: int
     statistics: str
-    as_defined: bool = True  # the columns and their types are those that were to be written
+    as_defined: bool = True  # the columns and types are as intended
 
     @classmethod
     def of(
@@ -46,12 +46,12 @@ class BatchFacts:
 
     @property
     def columns(self) -> dict[int, ColumnStatistics]:
-        """By id, which renames do not change."""
+        """Returns statistics by column id, which renames do not change."""
         return {column_id: ColumnStatistics(*column) for column_id, *column in json.loads(self.statistics)}
 
 
 def bound_text(value: Any) -> str | None:
-    """A bound as text; None when it has no text that keeps its order."""
+    """Returns a bound as text; None if its text would not sort as the value does."""
     text = _TEXTS.get(type(value))
     return text(value) if text else None
 
@@ -73,12 +73,12 @@ _TEXTS: dict[type, Callable[[Any], str | None]] = {
 
 
 def parse_bound(text: str | None, kind: ColumnType) -> Any:
-    """The value that bound_text wrote, also under a wider type; None: not known."""
+    """Parses the text of bound_text, also under a wider type; None: unknown."""
     return bound_parser(kind)(text)
 
 
 def bound_parser(kind: ColumnType) -> Callable[[str | None], Any]:
-    """The same for many bounds of one type."""
+    """Returns a parser for bounds of one type."""
     parse = Decimal if kind.digits else _PARSERS.get(kind.name)
 
     def parsed(text: str | None) -> Any:

@@ -1,1 +1,1 @@
-"""The laptop stack: Postgres from a wheel and Airflow, started and stopped without a trace."""
+"""The laptop stack: Postgres from a wheel and Airflow, started and stopped together."""

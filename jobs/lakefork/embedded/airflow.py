@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import importlib.util
 import json
 import os
 import sys
@@ -18,35 +19,42 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lakefork.catalog.connection import connect
 from lakefork.catalog.schema import link_airflow, restrict_public
-from lakefork.embedded.home import kept_port, kept_secret, write_private
+from lakefork.embedded.home import load_or_choose_port, load_or_create_secret, write_private
 from lakefork.embedded.processes import ProcessSession
 from lakefork.errors import JobFailedError, SetupError
-from lakefork.settings import PROJECT, Settings
+from lakefork.resources import resource
+from lakefork.settings import Settings
 
 USER = "admin"
-VIEWER = "viewer"  # may look at everything and start nothing
+VIEWER = "viewer"  # read-only
 ROLE = "airflow"
 SPARK_POOL = "lakefork_spark"
-SET_HERE = ("AIRFLOW", "LAKEFORK_DSN")  # variables for another Airflow or another database must not get in …
-PASSED_ON = "AIRFLOW__METRICS__"  # … but where metrics go is for whoever runs it to say
+OWN_VARIABLES = ("AIRFLOW", "LAKEFORK_DSN")  # variables for another Airflow or another database must not leak in …
+INHERITED_VARIABLES = "AIRFLOW__METRICS__"  # … but the operator decides where metrics go
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
+def require_airflow() -> None:
+    if importlib.util.find_spec("airflow") is None:
+        raise SetupError("Airflow is not installed: run `pip install 'lakefork[airflow]'`")
+
+
 class EmbeddedAirflow:
-    def __init__(self, settings: Settings, dsn: str) -> None:
+    def __init__(self, settings: Settings, dsn: str, console_url: str = "") -> None:
         self._settings = settings
         self._dsn = dsn
+        self._console_url = console_url
         self.home = settings.home / "airflow"
         self.log = settings.home / "airflow.log"
         self.session = ProcessSession(settings.home / "airflow.session")
 
     @property
     def password(self) -> str:
-        return kept_secret(self._settings.home, "airflow-login")
+        return load_or_create_secret(self._settings.home, "airflow-login")
 
     @property
     def viewer_password(self) -> str:
-        return kept_secret(self._settings.home, "airflow-viewer")
+        return load_or_create_secret(self._settings.home, "airflow-viewer")
 
     @property
     def url(self) -> str:
@@ -55,13 +63,13 @@ class EmbeddedAirflow:
 
     def start(self, progress: Callable[[str], None]) -> "AirflowClient":
         """Starts Airflow and waits until it can run DAGs."""
-        if self.session.is_led():
-            progress("Airflow is running already")
+        if self.session.has_leader():
+            progress("Airflow is already running")
             return self.wait_until_ready(progress)
         if left := self.session.stop():
-            progress(f"Airflow: {left} process(es) that a crash left were stopped")
+            progress(f"Airflow: {left} process(es) left by a crash were stopped")
         self.home.mkdir(mode=0o700, exist_ok=True)
-        port = kept_port(self._settings.home, "airflow", self._settings.airflow.port)
+        port = load_or_choose_port(self._settings.home, "airflow", self._settings.airflow.port)
         self._create_role()
         passwords = {USER: self.password, VIEWER: self.viewer_password}
         write_private(self.home / "passwords.json", json.dumps(passwords))
@@ -70,7 +78,7 @@ class EmbeddedAirflow:
         return self.wait_until_ready(progress)
 
     def wait_until_ready(self, progress: Callable[[str], None]) -> "AirflowClient":
-        """Visible patience: says every few seconds what is still missing."""
+        """Waits, and reports every few seconds what is still missing."""
         started = time.monotonic()
         client = AirflowClient(self.url, self.password)
         said = ""
@@ -79,7 +87,7 @@ class EmbeddedAirflow:
             if not self.session.processes():
                 raise SetupError(f"Airflow stopped while starting: {_last_error(self.log)}; see {self.log}")
             if waited > self._settings.airflow.start_timeout_seconds:
-                raise SetupError(f"Airflow is not up after {waited:.0f} s (no {', '.join(missing)}): see {self.log}")
+                raise SetupError(f"Airflow is not ready after {waited:.0f} s (no {', '.join(missing)}): see {self.log}")
             line = f"waiting for {', '.join(missing)}"
             if line != said or int(waited) % 10 == 0:
                 progress(f"Airflow: {waited:3.0f} s, {line}")
@@ -88,15 +96,15 @@ class EmbeddedAirflow:
         client.set_pool(SPARK_POOL, self._settings.airflow.spark_slots)
         with connect(self._dsn) as connection:
             link_airflow(connection)
-        progress(f"Airflow is up after {time.monotonic() - started:.0f} s")
+        progress(f"Airflow is ready after {time.monotonic() - started:.0f} s")
         return client
 
     def stop(self) -> int:
         return self.session.stop()
 
     def _create_role(self) -> None:
-        """Airflow's tables live in the same database, in a schema that only its role uses."""
-        password = kept_secret(self._settings.home, "airflow-database")
+        """Creates the role and the schema for Airflow's tables in the same database."""
+        password = load_or_create_secret(self._settings.home, "airflow-database")
         role, database = sql.Identifier(ROLE), sql.Identifier(str(conninfo_to_dict(self._dsn)["dbname"]))
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone()
@@ -107,25 +115,25 @@ class EmbeddedAirflow:
             connection.execute(
                 sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(role, database, role)
             )
-            restrict_public(connection)  # Airflow keeps what it needs
+            restrict_public(connection)  # PUBLIC has lost these rights; Airflow needs them
 
     def _database_url(self) -> str:
         parts = conninfo_to_dict(self._dsn)
-        password = kept_secret(self._settings.home, "airflow-database")
+        password = load_or_create_secret(self._settings.home, "airflow-database")
         return f"postgresql+psycopg2://{ROLE}:{password}@{parts['host']}:{parts.get('port', 5432)}/{parts['dbname']}"
 
     def _environment(self, port: int) -> dict[str, str]:
         keep = {
             name: value
             for name, value in os.environ.items()
-            if name.startswith(PASSED_ON) or not name.startswith(SET_HERE)
+            if name.startswith(INHERITED_VARIABLES) or not name.startswith(OWN_VARIABLES)
         }
         fernet = base64.urlsafe_b64encode(
-            hashlib.sha256(kept_secret(self._settings.home, "airflow-fernet").encode()).digest()
+            hashlib.sha256(load_or_create_secret(self._settings.home, "airflow-fernet").encode()).digest()
         )
         configuration = {
-            "CORE__DAGS_FOLDER": PROJECT / "dags",
-            "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
+            "CORE__DAGS_FOLDER": resource("dags"),
+            "CORE__PLUGINS_FOLDER": resource("plugins"),
             "CORE__LOAD_EXAMPLES": False,
             "CORE__PARALLELISM": self._settings.airflow.parallelism,
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
@@ -138,9 +146,9 @@ class EmbeddedAirflow:
             "API__PORT": port,
             "API__BASE_URL": f"http://127.0.0.1:{port}",
             "API__WORKERS": 1,
-            "API__SECRET_KEY": kept_secret(self._settings.home, "airflow-api"),
-            "API_AUTH__JWT_SECRET": kept_secret(self._settings.home, "airflow-jwt"),
-            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,  # an event becomes a run sooner
+            "API__SECRET_KEY": load_or_create_secret(self._settings.home, "airflow-api"),
+            "API_AUTH__JWT_SECRET": load_or_create_secret(self._settings.home, "airflow-jwt"),
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,  # makes runs from events sooner
             "TRIGGERER__CAPACITY": 20,
             "LOGGING__BASE_LOG_FOLDER": self._settings.home / "logs",
         }
@@ -151,6 +159,7 @@ class EmbeddedAirflow:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": self._settings.spark.master}),
             "AIRFLOW_CONN_LAKEFORK": _connection_json(self._dsn),
             "LAKEFORK_HOME": str(self._settings.home),
+            "LAKEFORK_SERVER__PUBLIC_URL": self._settings.server.public_url or self._console_url,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -204,12 +213,12 @@ class AirflowClient:
             time.sleep(1)
 
     def run_dag(self, dag_id: str, conf: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-        """Triggers a DAG, waits for its end, and returns what its job reported."""
+        """Triggers a DAG, waits until it ends, and returns what its job reported."""
         run = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
         return self.wait_for_run(dag_id, run["dag_run_id"], progress)
 
     def wait_for_run(self, dag_id: str, run_id: str, progress: Callable[[str], None]) -> dict[str, Any]:
-        """What the run's job reported; nothing if it had nothing to do."""
+        """Returns what the run's job reported; empty if it had nothing to do."""
         run_path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
         started, state = time.monotonic(), ""
         while (now := self._call("GET", run_path)["state"]) not in ("success", "failed"):

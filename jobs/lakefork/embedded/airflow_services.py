@@ -1,4 +1,4 @@
-"""Airflow's services under one parent, as `airflow standalone` does, but without its log servers on all addresses."""
+"""Runs Airflow's services under one parent, like `airflow standalone`, but without log servers on all addresses."""
 
 import signal
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 from types import FrameType
 
 AIRFLOW = Path(sys.executable).parent / "airflow"
-STARTS = 3  # of a service that stops again and again
-LONG_ENOUGH = 30.0  # seconds; one that ran for so long is worth starting again
+MAX_STARTS = 3  # for a service that keeps stopping
+STABLE_SECONDS = 30.0  # seconds; a service that ran this long is restarted
 SERVICES = (["api-server"], ["scheduler", "--skip-serve-logs"], ["dag-processor"], ["triggerer", "--skip-serve-logs"])
 
 
 def main() -> int:
-    """Runs until it is told to stop; a service that is killed is started again."""
+    """Runs until it is told to stop, and restarts services that are killed."""
     signal.signal(signal.SIGTERM, _stop)
     migrated = subprocess.run([AIRFLOW, "db", "migrate"], check=False)
     if migrated.returncode != 0:
@@ -22,7 +22,7 @@ def main() -> int:
         return 1
     services = [_Service(arguments) for arguments in SERVICES]
     try:
-        while all(service.keep_up() for service in services):
+        while all(service.supervise() for service in services):
             time.sleep(0.5)
         return 1
     finally:
@@ -38,14 +38,14 @@ class _Service:
         self._starts = 0
         self._start()
 
-    def keep_up(self) -> bool:
-        """False when starting it again does not help."""
+    def supervise(self) -> bool:
+        """Restarts a stopped service; returns False if it keeps stopping."""
         if self.process.poll() is None:
             return True
         print(f"Error: Airflow's {self._arguments[0]} stopped with {self.process.returncode}", flush=True)
-        if time.monotonic() - self._started > LONG_ENOUGH:
+        if time.monotonic() - self._started > STABLE_SECONDS:
             self._starts = 0
-        if self._starts >= STARTS:
+        if self._starts >= MAX_STARTS:
             return False
         self._start()
         return True

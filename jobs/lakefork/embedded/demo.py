@@ -1,4 +1,4 @@
-"""The demo's tenants: rows of some users, written through SQL. Runs of the DAGs make a history of them."""
+"""The demo's tenants: rows of some users, written through SQL. Runs of the DAGs turn them into a history."""
 
 import datetime
 import random
@@ -25,7 +25,7 @@ START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Rows:
-    """Of a table: those of each user, or of nobody in a shared one."""
+    """Rows of a table, by user; user None in a shared table."""
 
     table: str
     users: tuple[str | None, ...]
@@ -96,7 +96,7 @@ FIRST_CHANGES = "UPDATE web.messages SET stars = 5 WHERE id % 10 = 0; DELETE FRO
 
 
 def load_demo(connection: Connection, dsn: str, settings: Settings, progress: Callable[[str], None]) -> None:
-    """Safe to repeat: a table that has rows gets no more."""
+    """Loads the demo, except into tables that already have rows."""
     with Engine(settings, dsn) as engine:
         for catalog, definitions in DEFINITIONS.items():
             _ensure_catalog(connection, catalog, settings.home / "data" / catalog)
@@ -108,7 +108,7 @@ def load_demo(connection: Connection, dsn: str, settings: Settings, progress: Ca
 
 
 def change_demo(dsn: str, settings: Settings, progress: Callable[[str], None]) -> None:
-    """Some of the rows get new versions, some go; a fork goes its own way."""
+    """Updates some rows, deletes others and changes a fork."""
     with Engine(settings, dsn) as engine:
         for user in USERS:
             engine.execute(
@@ -124,8 +124,8 @@ def change_demo(dsn: str, settings: Settings, progress: Callable[[str], None]) -
     progress("demo: rows were changed and deleted")
 
 
-def leave_a_backlog(dsn: str, settings: Settings, progress: Callable[[str], None]) -> None:
-    """Rows that wait for the next flush."""
+def write_waiting_rows(dsn: str, settings: Settings, progress: Callable[[str], None]) -> None:
+    """Writes rows that wait for the next flush."""
     with Engine(settings, dsn) as engine:
         engine.execute(Session("shop", role=Role.ADMIN), "UPDATE sales.orders SET cents = cents + 100 WHERE id % 5 = 0")
         engine.execute(Session("sensors", "pump"), "UPDATE plant.readings SET celsius = celsius + 1")

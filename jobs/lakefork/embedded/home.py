@@ -12,14 +12,14 @@ from lakefork.errors import SetupError
 
 
 def prepare_home(home: Path, min_free_mb: int) -> Path:
-    """Makes the directory private, or says in one line why it cannot be used."""
+    """Makes the directory private, or raises one sentence why it cannot be used."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
         tempfile.TemporaryFile(dir=home).close()
     except OSError as error:
         raise SetupError(
-            f"LAKEFORK_HOME {home} cannot be written ({error.strerror}): set it to a directory of yours"
+            f"LAKEFORK_HOME {home} cannot be written ({error.strerror}): set it to a directory that you own"
         ) from error
     free_mb = shutil.disk_usage(home).free // 2**20
     if free_mb < min_free_mb:
@@ -30,8 +30,8 @@ def prepare_home(home: Path, min_free_mb: int) -> Path:
     return home
 
 
-def kept_secret(home: Path, name: str) -> str:
-    """A password that is generated once and readable to its owner only."""
+def load_or_create_secret(home: Path, name: str) -> str:
+    """Returns a password that is generated once and readable only by its owner."""
     path = home / "secrets" / name
     if not path.exists():
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -40,15 +40,15 @@ def kept_secret(home: Path, name: str) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces a file atomically; nobody else can read it at any moment."""
+    """Replaces a file atomically; only its owner can read it, at any time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.touch(mode=0o600)
     scratch.write_text(text)
     scratch.replace(path)
 
 
-def kept_port(home: Path, name: str, configured: int) -> int:
-    """The configured port, or a free one that stays the same from start to start; refuses a taken one."""
+def load_or_choose_port(home: Path, name: str, configured: int) -> int:
+    """Returns the configured port, or a free one that is kept for later starts; refuses a port in use."""
     path = home / "ports.json"
     ports = json.loads(path.read_text()) if path.exists() else {}
     port = configured or ports.get(name)
@@ -56,7 +56,7 @@ def kept_port(home: Path, name: str, configured: int) -> int:
         port = _free_port()
     elif not _is_free(port):
         raise SetupError(
-            f"port {port} for {name} is taken by another program: stop that, or set LAKEFORK_{name.upper()}__PORT"
+            f"port {port} for {name} is in use by another program: stop it, or set LAKEFORK_{name.upper()}__PORT"
         )
     write_private(path, json.dumps({**ports, name: port}))
     return int(port)

@@ -1,4 +1,4 @@
-"""Whether the server of a Postgres data directory lives, by its file postmaster.pid and the processes there are."""
+"""Finds out whether the server of a Postgres data directory runs, from postmaster.pid and the process list."""
 
 import enum
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from pathlib import Path
 
 from psycopg import pq
 
-NOBODYS_PID = 2**31 - 1  # no system gives out so high a number
+UNUSED_PID = 2**31 - 1  # higher than any system assigns
 
 
 class ServerState(enum.Enum):
     STOPPED = "is not running"
     STARTING = "is starting, or recovering after a crash"
-    READY = "takes connections"
+    READY = "accepts connections"
     STOPPING = "is still shutting down"
 
 
 @dataclass(frozen=True)
 class PidFile:
-    """What a postmaster wrote about itself; port and status come a moment later than its pid."""
+    """The content of postmaster.pid; port and status are written a moment after the pid."""
 
     pid: int
     port: int | None
@@ -46,10 +46,10 @@ def server_state(data: Path) -> ServerState:
     return ServerState.READY
 
 
-def forget_dead_postmaster(data: Path) -> None:
-    """For a file of a dead server whose number a zombie or a stranger has now: Postgres would refuse to start.
+def replace_dead_pid(data: Path) -> None:
+    """Replaces a dead server's pid if another process has it now, because Postgres would refuse to start.
 
-    The rest of the file stays, by which Postgres notices that processes of the dead server still use its memory.
+    The rest of the file stays, so that Postgres notices if processes of the dead server still use its memory.
     """
     import psutil
 
@@ -58,11 +58,11 @@ def forget_dead_postmaster(data: Path) -> None:
         return
     path = data / "postmaster.pid"
     _, _, rest = path.read_text().partition("\n")
-    path.write_text(f"{NOBODYS_PID}\n{rest}")
+    path.write_text(f"{UNUSED_PID}\n{rest}")
 
 
 def _is_postmaster(pid: int, data: Path) -> bool:
-    import psutil  # not for everybody who only asks for the port
+    import psutil  # imported late: most callers only read the port
 
     try:
         process = psutil.Process(pid)
@@ -72,7 +72,7 @@ def _is_postmaster(pid: int, data: Path) -> bool:
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
     except psutil.AccessDenied:
-        return True  # in doubt it lives
+        return True  # in doubt it is alive
 
 
 def _is_same(argument: str, data: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Processes that can all be found again and stopped, even when the one that started them is gone."""
+"""Groups of processes that can be found and stopped after their parent has gone."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from lakefork.embedded.home import write_private
 
 
 class ProcessSession:
-    """One session (in the sense of setsid) of processes; its id is kept in a file."""
+    """One session of processes (see setsid); its id is kept in a file."""
 
     def __init__(self, record: Path) -> None:
         self._record = record
@@ -28,25 +28,25 @@ class ProcessSession:
         write_private(self._record, json.dumps({"session": leader.pid, "created": leader.create_time()}))
         return leader
 
-    def is_led(self) -> bool:
-        """Whether the process that was started still runs; without it, nobody looks after the others."""
+    def has_leader(self) -> bool:
+        """Tells whether the leader still runs; without it, the others are not supervised."""
         if not self._record.exists():
             return False
         leader = json.loads(self._record.read_text())["session"]
         return any(process.pid == leader for process in self.processes())
 
     def processes(self) -> list[psutil.Process]:
-        """All that still run, the leader or not; zombies do not."""
+        """Returns all running processes of the session; zombies do not count."""
         if not self._record.exists():
             return []
         record = json.loads(self._record.read_text())
         with contextlib.suppress(psutil.NoSuchProcess):
             if psutil.Process(record["session"]).create_time() != record["created"]:
-                return []  # the number was given to a stranger, which happens only when none of ours is left
+                return []  # the number belongs to another program now, which happens only when none of ours is left
         return [process for process in psutil.process_iter() if _runs_in(process, record["session"])]
 
     def stop(self, patience_seconds: float = 15) -> int:
-        """Asks, waits, then kills; returns how many there were."""
+        """Terminates the processes, kills the rest after a while, and returns how many there were."""
         found = self.processes()
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,1 +1,1 @@
-"""The hot store: rows as they are written, every change a new version, in typed Postgres tables."""
+"""The hot store: typed Postgres tables to which every change appends a new version of a row."""

@@ -1,7 +1,7 @@
-"""Connections that speak Arrow with Postgres (ADBC), pooled; no error of the driver leaves this module."""
+"""Pooled connections that exchange Arrow with Postgres (ADBC); errors of the driver are translated here."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import adbc_driver_postgresql
 import pyarrow as pa
@@ -19,15 +19,15 @@ from psycopg.conninfo import make_conninfo
 
 from lakefork.database_errors import all_domain_errors, refusal, saving
 from lakefork.errors import DatabaseError, LakeforkError, LimitError, SnapshotLostError
+from lakefork.model.predicates import quoted
 from lakefork.pools import Pool
-from lakefork.predicates import quoted
 
 CONNECT_SECONDS = 10
 COPY_ROWS = 8_192
 
 
 class ArrowConnection:
-    """One connection; within transaction() all calls see and make one transaction."""
+    """One connection; within transaction() all calls belong to one transaction."""
 
     def __init__(self, dsn: str, *, read_only: bool, timeout_seconds: float, max_bytes: int) -> None:
         isolation = r"repeatable\ read" if read_only else r"read\ committed"
@@ -37,14 +37,14 @@ class ArrowConnection:
             f"-c default_transaction_read_only={'on' if read_only else 'off'}"
             f"{'' if timeout_seconds else ' -c idle_in_transaction_session_timeout=0'}"
         )
-        # Not the driver's DB-API, whose import takes a second (pandas), and which adds a layer to each call.
+        # Not the driver's DB-API: its import takes a second (pandas), and it adds a layer to each call.
         try:
             self._database = adbc_driver_postgresql.connect(
                 make_conninfo(dsn, options=options, application_name="lakefork", connect_timeout=CONNECT_SECONDS)
             )
             self._connection = AdbcConnection(self._database)
         except AdbcError as error:
-            # Whoever comes here has connected with this DSN before: what is wrong lies in Postgres, and passes.
+            # This DSN has worked before, so the problem is in Postgres and is temporary.
             raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
         self._connection.set_autocommit(False)
         self.is_broken = False
@@ -58,27 +58,27 @@ class ArrowConnection:
             for batch in reader:
                 size += batch.nbytes
                 if size > self._max_bytes:
-                    raise LimitError("the rows to read need more memory than they may have (setting sql.memory_mb)")
+                    raise LimitError("reading the rows needs too much memory (setting sql.memory_mb)")
                 batches.append(batch)
             return pa.Table.from_batches(batches, schema=reader.schema)
 
     @contextmanager
     def stream(self, sql: str) -> Iterator[pa.RecordBatchReader]:
-        """The rows as they come; memory is the caller's business."""
+        """Yields rows as they arrive; the caller bounds the memory."""
         with all_domain_errors(), AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)
             stream, _ = statement.execute_query()
-            yield AdbcRecordBatchReader._import_from_c(stream.address)  # its errors keep their SQLSTATE
+            yield AdbcRecordBatchReader._import_from_c(stream.address)  # keeps the SQLSTATE of errors
 
     def join_snapshot(self, snapshot: str) -> None:
-        """From here on the transaction sees what the one that exported the snapshot sees."""
+        """Makes the transaction see an exported snapshot."""
         try:
             with AdbcStatement(self._connection) as statement:
                 statement.set_sql_query(f"SET TRANSACTION SNAPSHOT {quoted(snapshot)}")
                 statement.execute_update()
         except AdbcError as error:
             raise SnapshotLostError(
-                "the snapshot that rows are read under is gone, as Postgres or the driver restarted: run it again"
+                "the exported snapshot is gone because Postgres or the driver restarted: run it again"
             ) from error
 
     def execute(self, sql: str) -> None:
@@ -87,7 +87,7 @@ class ArrowConnection:
             statement.execute_update()
 
     def copy_in(self, schema: str, table: str, rows: pa.Table) -> None:
-        """Appends Arrow rows with one binary COPY; their columns name the table's."""
+        """Appends Arrow rows with one binary COPY, by column names."""
         with all_domain_errors(), AdbcStatement(self._connection) as statement:
             statement.set_options(
                 **{
@@ -96,7 +96,7 @@ class ArrowConnection:
                     StatementOptions.INGEST_TARGET_DB_SCHEMA.value: schema,
                 }
             )
-            # In parts, so that Postgres takes in one while the next is encoded.
+            # In parts, so that Postgres loads one while the next is encoded.
             statement.bind_stream(rows.to_reader(max_chunksize=COPY_ROWS))
             statement.execute_update()
 
@@ -121,16 +121,27 @@ class ArrowConnection:
         except AdbcError:
             self.is_broken = True
 
+    def cancel(self) -> None:
+        """Ends, from another thread, what Postgres does for this connection now."""
+        with suppress(AdbcError):
+            self._connection.cancel()
+
     def close(self) -> None:
         self._connection.close()
         self._database.close()
 
 
 class ArrowPool:
-    """Keeps connections for the next transaction; one that failed to roll back is thrown away."""
+    """Keeps connections for later transactions; discards one that failed to roll back."""
 
-    def __init__(self, connect: Callable[[], ArrowConnection], size: int, timeout_seconds: float) -> None:
-        self._pool = Pool(connect, lambda connection: not connection.is_broken, size, timeout_seconds)
+    def __init__(
+        self,
+        connect: Callable[[], ArrowConnection],
+        size: int,
+        timeout_seconds: float,
+        using: Callable[[ArrowConnection], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._pool = Pool(connect, lambda connection: not connection.is_broken, size, timeout_seconds, using)
 
     @contextmanager
     def transaction(self) -> Iterator[ArrowConnection]:

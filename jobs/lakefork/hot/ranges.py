@@ -1,12 +1,13 @@
-"""What a flush reads of hot tables: versions of some users or of a range of keys, under the definition of now."""
+"""Queries of a flush on hot tables: versions of some users or of a key range, under the current definition."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lakefork.column_types import TEXT, ColumnType
 from lakefork.hot.tables import HotTable, hot_column
-from lakefork.predicates import postgres_array, postgres_literal, quoted
-from lakefork.tables import USER_ID, Column, TableDefinition
+from lakefork.hot.watermarks import unpublished_by_owner
+from lakefork.model.column_types import TEXT, ColumnType
+from lakefork.model.predicates import postgres_array, postgres_literal, quoted
+from lakefork.model.tables import USER_ID, Column, TableDefinition
 
 
 def versions_query(
@@ -18,8 +19,9 @@ def versions_query(
     *,
     waiting_only: bool = False,
 ) -> str:
-    """All versions, with the columns as the definition names them; low is included, high is not. waiting_only: without
-    those that are in batches already.
+    """Returns a query for all versions, with the definition's columns; low is inclusive, high exclusive.
+
+    waiting_only: without those that are already in batches.
     """
     system = ", ".join(column.name for column in definition.system_columns)
     parts = []
@@ -28,14 +30,14 @@ def versions_query(
             f"{_value(hot.definition, column)}::{column.type.readable} AS {hot_column(column)}"
             for column in definition.columns
         )
-        waiting = [_is_waiting(hot)] if waiting_only else []
+        waiting = [unpublished_by_owner(hot)] if waiting_only else []
         conditions = " AND ".join([_of(hot, users), *_between(definition, hot, low, high), *waiting])
         parts.append(f"SELECT {values}, {system} FROM {hot.qualified} WHERE {conditions}")
     return " UNION ALL ".join(parts)
 
 
 def defaults_query(columns: Iterable[Column]) -> str:
-    """What rows have in columns that were added after them, as Arrow can read it; one row."""
+    """Returns a query for one row with the values of columns that were added later, in types that Arrow can read."""
     values = (f"{_initial_default(column)}::{column.type.readable} AS {hot_column(column)}" for column in columns)
     return f"SELECT {', '.join(values)}"
 
@@ -47,7 +49,7 @@ def middle_key_query(
     low: Sequence[str] | None,
     high: Sequence[str] | None,
 ) -> str:
-    """The key in the middle of a range, as text; nothing where there is only one key."""
+    """Returns a query for the middle key of a range, as text; no row if there is only one key."""
     names = [hot_column(column) for column in definition.key]
     as_text, ordered = ", ".join(f"k.{name}::text" for name in names), ", ".join(f"k.{name}" for name in names)
     versions = versions_query(definition, hots, users, low, high)
@@ -58,7 +60,7 @@ def middle_key_query(
 
 
 def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user_id: str | None, percent: float) -> str:
-    """Keys of some blocks of the tables, in the order of the key, as text."""
+    """Returns a query for a sample of keys, from some blocks of the tables, sorted, as text."""
     names = [hot_column(column) for column in definition.key]
     parts = [
         f"SELECT {', '.join(f'{_value(hot.definition, column)} AS {hot_column(column)}' for column in definition.key)} "
@@ -66,7 +68,7 @@ def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user
         f"WHERE {_of(hot, None if user_id is None else [user_id])}"
         for hot in hots
     ]
-    # Qualified: a bare name would be that of the text, and in another order.
+    # Qualified, because the bare name is the output column: text, which sorts differently.
     return (
         f"SELECT {', '.join(f's.{name}::text' for name in names)} FROM ({' UNION ALL '.join(parts)}) s "
         f"ORDER BY {', '.join(f's.{name}' for name in names)}"
@@ -76,18 +78,6 @@ def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user
 def _of(hot: HotTable, users: Sequence[str] | None) -> str:
     mine = f"catalog_id = {hot.definition.catalog_id}"
     return mine if users is None else f"{mine} AND {USER_ID} = ANY ({postgres_array(users, TEXT)})"
-
-
-def _is_waiting(hot: HotTable) -> str:
-    """What trim would not remove: no watermark of this Postgres has seen it."""
-    definition = hot.definition
-    owner = USER_ID if definition.per_user else "''"
-    return (
-        f"NOT EXISTS (SELECT FROM lakefork.watermark w WHERE w.catalog_id = {definition.catalog_id} "
-        f"AND w.table_id = {definition.table_id} AND w.hot_snapshot = {definition.definition_snapshot} "
-        f'AND w.user_id COLLATE "C" = {owner} AND w.cluster_id = (SELECT lakefork.cluster_id()) '
-        "AND pg_visible_in_snapshot(_xid, w.seen::pg_snapshot))"
-    )
 
 
 def _between(
@@ -103,7 +93,7 @@ def _between(
 
 
 def _value(under: TableDefinition, column: Column) -> str:
-    """A column's value in rows that were written under another definition."""
+    """Returns a column's value in rows that were written under another definition."""
     if column.column_id not in under.by_id:
         return _initial_default(column)
     name = hot_column(column)
@@ -120,7 +110,7 @@ def _initial_default(column: Column) -> str:
 
 
 def _duckdb_value(text: str, kind: ColumnType) -> Any:
-    """Defaults are kept as DuckDB writes them; of arrays and bytes Postgres would not understand that."""
+    """Converts a default from DuckDB's text, whose arrays and bytes Postgres cannot parse."""
     import duckdb
 
     with duckdb.connect() as connection:

@@ -1,4 +1,4 @@
-"""Rows of hot tables: append versions, look them up by key, read them; nothing is changed in place."""
+"""Rows of hot tables: appends versions, looks them up by key, reads them. Nothing is changed in place."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefork.column_types import BIGINT
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.tables import SCHEMA, HotTable, hot_column
-from lakefork.predicates import Predicate, postgres_array, postgres_literal, postgres_text, quoted
-from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
+from lakefork.hot.watermarks import unpublished
+from lakefork.model.column_types import BIGINT
+from lakefork.model.predicates import Predicate, postgres_array, postgres_literal, postgres_text, quoted
+from lakefork.model.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SYSTEM = (SEQ, DELETED)
 
@@ -20,7 +21,7 @@ SYSTEM = (SEQ, DELETED)
 def append_version(
     connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rows: pa.Table
 ) -> None:
-    """Adds versions: the table's columns by name, _seq and _deleted. INSERT, UPDATE and DELETE all come here."""
+    """Appends versions of rows, for INSERT, UPDATE and DELETE: the table's columns by name, _seq and _deleted."""
     count = rows.num_rows
     columns = {"catalog_id": pa.repeat(pa.scalar(definition.catalog_id, pa.int64()), count)}
     if definition.per_user:
@@ -35,7 +36,7 @@ def append_version(
 
 
 def append_one_statement(definition: TableDefinition) -> str:
-    """The same for one row in one round trip: guards, then inserts; the parameters are those of append_one_values."""
+    """Returns a statement that guards and appends one row in one round trip; parameters: append_one_values."""
     hot = HotTable(definition)
     columns = [*hot.owner_columns, *SYSTEM, *(hot_column(column) for column in definition.columns)]
     owner_types = {"catalog_id": "bigint", USER_ID: "text", SEQ: "bigint", DELETED: "boolean"}
@@ -44,7 +45,7 @@ def append_one_statement(definition: TableDefinition) -> str:
     values = ", ".join(f"%s::{kind}" for kind in types)
     return (
         f"WITH version AS (INSERT INTO {hot.qualified} ({', '.join(columns)}) SELECT {values} WHERE "
-        f"lakefork.guard_write({_expected(definition)}, %s, %s::text[]) RETURNING 1) "  # no name of a catalog has a %
+        f"lakefork.guard_write({_expected(definition)}, %s, %s::text[]) RETURNING 1) "  # catalog names have no %
         "INSERT INTO lakefork.hot_delta "
         f"SELECT {definition.catalog_id}, {definition.table_id}, %s, 1, clock_timestamp() FROM version"
     )
@@ -58,13 +59,13 @@ def append_one_values(
     seq: int,
     values: Sequence[Any],
 ) -> list[Any]:
-    """user_id: whose row it becomes; actor: who must not have been deleted, nor have other rules."""
+    """Returns the parameters of append_one_statement. user_id: the owner; actor: must exist, with unchanged rules."""
     owner = [definition.catalog_id, user_id] if definition.per_user else [definition.catalog_id]
     return [*owner, int(seq), False, *values, actor, None if rules is None else list(rules), user_id or ""]
 
 
 def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: pa.Table | None = None) -> None:
-    """Keys are there, different from each other, and not those of existing live rows."""
+    """Raises unless keys are not NULL, unique, and not those of existing live rows."""
     names = [column.name for column in definition.key]
     for name in names:
         if keys[name].null_count:
@@ -74,7 +75,7 @@ def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: 
             f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys))}"
         )
     if existing is not None and existing.num_rows:
-        raise ConflictError(f"{definition}: a row with this key exists already{_example(definition, existing)}")
+        raise ConflictError(f"{definition}: a row with this key already exists{_example(definition, existing)}")
 
 
 def are_unique(keys: pa.Table) -> bool:
@@ -88,12 +89,12 @@ def are_unique(keys: pa.Table) -> bool:
 
 
 def is_increasing(values: pa.ChunkedArray) -> bool:
-    """Keys mostly come in order, and that is seen faster than that they differ."""
+    """Tells whether keys increase, which is common and faster to check than uniqueness."""
     return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
 
 
 def _groupable(keys: pa.Table) -> pa.Table:
-    """Arrow cannot group by extension types such as UUID, but by what they are stored as; names are not paths to it."""
+    """Prepares keys for grouping in Arrow: storage types instead of extension types, and plain column names."""
     keys = keys.rename_columns([f"k{place}" for place in range(keys.num_columns)])
     for place, field in enumerate(keys.schema):
         if isinstance(field.type, pa.BaseExtensionType):
@@ -108,7 +109,7 @@ def lock_rows(
     key_hashes: Iterable[int] | None,
     rules: Iterable[str] | None = None,
 ) -> None:
-    """Keeps other writers of these keys out until the transaction ends; None: all writers of this user's rows."""
+    """Locks keys until the transaction ends; None: all rows of the user."""
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
     user = postgres_text(user_id)
     connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {user}, {keys}, {_texts(rules)})")
@@ -117,7 +118,7 @@ def lock_rows(
 def guard_write(
     connection: ArrowConnection, definition: TableDefinition, user_id: str | None, rules: Iterable[str] | None = None
 ) -> None:
-    """For writes that look at no keys. rules: those of the user that the write relies on."""
+    """Guards writes that check no keys. rules: the user's rules that the write depends on."""
     user = postgres_text(user_id)
     connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {user}, {_texts(rules)})")
 
@@ -127,7 +128,7 @@ def _texts(texts: Iterable[str] | None) -> str:
 
 
 def find_versions(connection: ArrowConnection, hot: HotTable, user_id: str | None, keys: pa.Table) -> pa.Table:
-    """The newest version in this table of each of the keys that it has; keys in the order of the key's columns."""
+    """Returns the newest version in this table of each existing key; keys have their columns in key order."""
     key = hot.definition.key
     wanted = ", ".join(
         postgres_array(values.to_pylist(), column.type) for column, values in zip(key, keys.columns, strict=True)
@@ -151,9 +152,9 @@ def read_versions(
     batches_too: bool = False,
     not_seen_by: str | None = None,
 ) -> pa.Table:
-    """All versions that satisfy the predicates (on key and _seq only), of one user or of all.
+    """Reads all versions that satisfy the predicates (on key and _seq only), of one user or of all.
 
-    batches_too: whoever reads batches in the same transaction needs no rows that were published there.
+    batches_too: the caller also reads batches in this transaction, so published rows are left out.
     not_seen_by: only what this Postgres snapshot did not see.
     """
     conditions = [] if not_seen_by is None else [f"NOT {_seen_by(not_seen_by)}"]
@@ -163,13 +164,13 @@ def read_versions(
 
 @dataclass(frozen=True)
 class Moment:
-    """What a transaction sees: a Postgres snapshot, of a server since its start."""
+    """What a transaction sees: a Postgres snapshot, and the server's start that it is valid for."""
 
     snapshot: str
     server: str
 
     def sees_all_of(self, other: "Moment") -> bool:
-        """Whether whatever the other one sees is seen here too; false also where that is not known."""
+        """Tells whether everything that the other one sees is visible here too; false if unknown."""
         _, end, under_way = _parts(self.snapshot)
         _, other_end, other_under_way = _parts(other.snapshot)
         missed = {one for one in under_way if one < other_end} - other_under_way
@@ -177,7 +178,7 @@ class Moment:
 
 
 def _parts(snapshot: str) -> tuple[int, int, set[int]]:
-    """xmin:xmax:xip: all below the first are over, none from the second on has begun, the rest are under way."""
+    """Parses xmin:xmax:xip: all below xmin have ended, none from xmax on has begun, xip are in progress."""
     first, end, under_way = snapshot.split(":")
     return int(first), int(end), {int(one) for one in under_way.split(",") if one}
 
@@ -192,7 +193,7 @@ def moment_of(connection: ArrowConnection) -> Moment:
 def count_versions(
     connection: ArrowConnection, hot: HotTable, user_id: str | None, snapshot: str, *, batches_too: bool
 ) -> tuple[int, int]:
-    """How many of the versions that can be read now another snapshot saw, and did not see."""
+    """Counts the readable versions that another snapshot saw, and those that it did not see."""
     (found,) = connection.query(
         f"SELECT count(*) AS every, count(*) FILTER (WHERE NOT {_seen_by(snapshot)}) AS unseen "
         f"FROM {hot.qualified} WHERE {_readable(hot, user_id, batches_too=batches_too)}"
@@ -201,32 +202,21 @@ def count_versions(
 
 
 def _seen_by(snapshot: str) -> str:
-    """Most rows are older than all that was under way then, which is quickly seen."""
+    """Returns the condition that a snapshot sees a row; the first test is fast and true for most rows."""
     oldest = snapshot.partition(":")[0]
     return f"(_xid < {quoted(oldest)}::xid8 OR pg_visible_in_snapshot(_xid, {quoted(snapshot)}))"
 
 
 def _readable(hot: HotTable, user_id: str | None, *, batches_too: bool) -> str:
     if batches_too and (user_id is not None or not hot.definition.per_user):
-        return f"{hot.of(user_id)} AND {_unpublished(hot, user_id or '')}"
+        return f"{hot.of(user_id)} AND {unpublished(hot, user_id or '')}"
     return hot.of(user_id)
-
-
-def _unpublished(hot: HotTable, user_id: str) -> str:
-    """No watermark of this Postgres has seen it; one of another would mean nothing here."""
-    definition = hot.definition
-    seen = (
-        f"SELECT w.seen::pg_snapshot FROM lakefork.watermark w WHERE w.catalog_id = {definition.catalog_id} "
-        f"AND w.table_id = {definition.table_id} AND w.hot_snapshot = {definition.definition_snapshot} "
-        f"AND w.user_id = {postgres_text(user_id)} AND w.cluster_id = lakefork.cluster_id()"
-    )
-    return f"pg_visible_in_snapshot(_xid, ({seen})) IS NOT TRUE"
 
 
 def any_key_between(
     connection: ArrowConnection, hot: HotTable, user_id: str | None, column: Column, low: Any, high: Any
 ) -> bool:
-    """Whether there may be a row with a key in a range; for bulk loads, which mostly come with new keys."""
+    """Tells whether there may be a row with a key in a range; bulk loads mostly have new keys."""
     name = hot_column(column)
     found = connection.query(
         f"SELECT 1 FROM {hot.qualified} WHERE {hot.of(user_id)} AND {name} >= {postgres_literal(low, column.type)} "
@@ -236,7 +226,7 @@ def any_key_between(
 
 
 def _expected(definition: TableDefinition) -> str:
-    """What a write was planned for, as arguments of guard_write and lock_rows."""
+    """Returns the expected definition as arguments of guard_write and lock_rows."""
     catalog = postgres_text(definition.catalog)
     return f"{definition.catalog_id}, {catalog}, {definition.table_id}, {definition.definition_snapshot}"
 
@@ -255,7 +245,7 @@ def _condition(predicate: Predicate) -> str:
 
 
 def _storage(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """COPY takes JSON as the text that it is."""
+    """Returns the storage type for COPY, which takes JSON as text."""
     if column.type.name == "json":
         return values.cast(pa.string())
     if column.type.element and column.type.element.name == "json":
@@ -264,7 +254,7 @@ def _storage(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
 
 
 def _repeated(keys: pa.Table) -> pa.Table:
-    """One of the keys that are there more than once."""
+    """Returns one of the repeated keys."""
     grouped = _groupable(keys)
     counts = grouped.group_by(grouped.column_names).aggregate([("k0", "count")])
     repeated = counts.filter(pc.greater(counts["k0_count"], 1)).select(grouped.column_names)

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lakefork.predicates import quoted
-from lakefork.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
+from lakefork.model.predicates import quoted
+from lakefork.model.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SCHEMA = "hot"
 
 
 @dataclass(frozen=True)
 class HotTable:
-    """The table that holds rows written under a definition; its columns are named by column id."""
+    """A hot table, with the rows written under one definition; its columns are named by column id."""
 
     definition: TableDefinition
 
@@ -28,12 +28,12 @@ class HotTable:
         return ("catalog_id", USER_ID) if self.definition.per_user else ("catalog_id",)
 
     def of(self, user_id: str | None) -> str:
-        """The condition for the rows of this catalog and, if given, user."""
+        """Returns the condition for the rows of this catalog and, if given, user."""
         mine = f"catalog_id = {self.definition.catalog_id}"
         return mine if user_id is None else f"{mine} AND {USER_ID} = {quoted(user_id)}"
 
     def create_statements(self) -> list[str]:
-        """The inserting transaction is kept, so that a flush can tell exactly which rows its snapshot saw."""
+        """Returns the DDL. The inserting transaction is recorded, so that a flush knows exactly which rows it saw."""
         owner = {"catalog_id": "bigint", USER_ID: 'text COLLATE "C"'}
         columns = [f"{name} {owner[name]} NOT NULL" for name in self.owner_columns]
         columns += [f"{SEQ} bigint NOT NULL", f"{DELETED} boolean NOT NULL"]
@@ -48,11 +48,11 @@ class HotTable:
 
 
 def create_hot_table(connection: Any, hot: HotTable) -> None:
-    """At the first write under a definition; safe to race, as forks and processes that share it share the table.
+    """Creates a hot table at the first write under a definition; safe to race, as forks and processes share it.
 
     The caller registers it with the catalog in the same transaction.
     """
-    connection.execute("SELECT lakefork.lock_hot_table(%s)", (hot.definition.table_id,))
+    connection.execute("SELECT pg_advisory_xact_lock(lakefork.hot_table_lock(%s))", (hot.name,))
     for statement in hot.create_statements():
         connection.execute(statement)
 

@@ -1,1 +1,1 @@
-"""What the DAGs share. The only room that imports Airflow."""
+"""Shared code of the DAGs. The only room that imports Airflow."""

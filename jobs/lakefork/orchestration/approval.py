@@ -1,4 +1,4 @@
-"""Jobs that can wait for a person: the plan is shown in Airflow, and what is carried out is that plan and no other."""
+"""Jobs that can wait for approval: Airflow shows the plan, and exactly that plan is carried out."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -7,19 +7,19 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import task
 
-from lakefork.orchestration.defaults import LOOKS_FOR
+from lakefork.orchestration.defaults import DUE_CHECK_TIMEOUT
 from lakefork.orchestration.spark_job import LakeforkJobOperator
 
 DAYS_TO_ANSWER = 7
 
 
 def job_with_approval(job: str, *, is_due: Callable[[Any], bool] = lambda _: True, **arguments: Any) -> None:
-    """One task that does it all; or, with require_approval, one that plans, a person, and one that carries it out.
+    """Adds one task that does everything and, for require_approval, tasks that plan, wait for approval and carry out.
 
-    is_due: whether this run has anything to do; without, all of them are skipped.
+    is_due: whether this run has anything to do; if not, all tasks are skipped.
     """
 
-    @task.branch(execution_timeout=LOOKS_FOR)  # type: ignore[untyped-decorator]  # Airflow is not typed for us
+    @task.branch(execution_timeout=DUE_CHECK_TIMEOUT)  # type: ignore[untyped-decorator]  # Airflow is not typed for us
     def choose(params: dict[str, Any], dag_run: Any) -> str | None:
         if not is_due(dag_run):
             return None
@@ -41,7 +41,7 @@ def job_with_approval(job: str, *, is_due: Callable[[Any], bool] = lambda _: Tru
         job_params="{{ {'plan_id': ti.xcom_pull(task_ids='plan')['plan_id']} | tojson }}",
         **arguments,
     )
-    at_once = LakeforkJobOperator(task_id=job, job=job, **arguments)
+    run_directly = LakeforkJobOperator(task_id=job, job=job, **arguments)
     chosen = choose()
-    chosen >> at_once
+    chosen >> run_directly
     chosen >> plan >> approve >> carry_out

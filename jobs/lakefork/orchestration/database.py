@@ -1,9 +1,12 @@
-"""The catalog database as Airflow knows it: the connection `lakefork`."""
+"""The catalog's DSN from Airflow's connection `lakefork`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from psycopg.conninfo import make_conninfo
+
+from lakefork.catalog.named_connections import variable_of
 
 CONNECTION = "lakefork"
 
@@ -13,8 +16,13 @@ def catalog_dsn() -> str:
 
 
 async def catalog_dsn_async() -> str:
-    """The same, for triggers."""
+    """Returns the DSN, for triggers."""
     return _dsn(await PostgresHook.aget_connection(CONNECTION))
+
+
+def named_dsns(names: Iterable[str]) -> dict[str, str]:
+    """Environment variables with the DSNs of Airflow connections, as jobs look for them."""
+    return {variable_of(name): _dsn(PostgresHook.get_connection(name)) for name in names}
 
 
 def _dsn(connection: Any) -> str:

@@ -1,21 +1,21 @@
-"""When snapshot_dedup runs: every night, and after a flush if that left enough batches to merge."""
+"""When snapshot_dedup runs: nightly, and after a flush that left enough batches to merge."""
 
 from typing import Any
 
 from airflow.sdk import AssetOrTimeSchedule
 
 from lakefork.orchestration.database import catalog_dsn
-from lakefork.orchestration.defaults import at
+from lakefork.orchestration.defaults import cron_schedule
 from lakefork.orchestration.flush import FLUSHED
 from lakefork.settings import load_settings
 
 
 def dedup_schedule() -> AssetOrTimeSchedule:
-    return AssetOrTimeSchedule(timetable=at("30 1 * * *"), assets=[FLUSHED])
+    return AssetOrTimeSchedule(timetable=cron_schedule("30 1 * * *"), assets=[FLUSHED])
 
 
 def is_dedup_due(dag_run: Any) -> bool:
-    """Whoever asks for a run gets one; after a flush, one query says whether it is worth it."""
+    """Returns True for scheduled and manual runs; after a flush, asks whether a merge is worthwhile."""
     if dag_run.run_type != "asset_triggered":
         return True
     from lakefork.catalog.connection import connect

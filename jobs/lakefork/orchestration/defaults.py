@@ -1,25 +1,25 @@
-"""What every DAG of Lakefork has in common."""
+"""Defaults of all DAGs."""
 
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import CronTriggerTimetable
 
+from lakefork.model.params import JobParams
 from lakefork.orchestration.params import trigger_form
-from lakefork.params import JobParams
 
-LOOKS_FOR = timedelta(minutes=10)  # how long a task that only looks whether there is work may take
+DUE_CHECK_TIMEOUT = timedelta(minutes=10)  # for tasks that only check whether there is work
 
 
-def at(cron: str) -> CronTriggerTimetable:
-    """The first run is the next one of the schedule; by default Airflow makes up for one that was just missed."""
+def cron_schedule(cron: str) -> CronTriggerTimetable:
+    """Returns a cron timetable in UTC that skips a run that was just missed, unlike Airflow's default."""
     return CronTriggerTimetable(cron, timezone="UTC", run_immediately=timedelta(0))
 
 
 def dag_defaults(
     params: type[JobParams], docs: str | None, *, schedule: Any, max_active_runs: int = 1, tags: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Arguments of @dag: the module's docstring is the page that people read in the UI."""
+    """Returns the arguments of @dag; the module's docstring becomes the documentation in the UI."""
     return {
         "dag_id": params.job,
         "dag_display_name": params.job,
@@ -34,7 +34,7 @@ def dag_defaults(
         "render_template_as_native_obj": False,
         "default_args": {
             "owner": "lakefork",
-            "retries": 1,  # safe: a job that is done again finds what it committed
+            "retries": 1,  # safe: a repeated job finds what it committed
             "retry_delay": timedelta(minutes=1),
             "retry_exponential_backoff": True,
         },

@@ -1,4 +1,4 @@
-"""When flush runs: a trigger that listens to Postgres, the asset that it updates, the check that something is due."""
+"""When flush runs: a trigger that listens to Postgres, the asset that it updates, and the check for due tables."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from lakefork.orchestration.database import catalog_dsn, catalog_dsn_async
-from lakefork.orchestration.defaults import at
+from lakefork.orchestration.defaults import cron_schedule
 from lakefork.settings import load_settings
 
 CHANNEL = "lakefork_flush"
@@ -17,11 +17,11 @@ FLUSHED = Asset("lakefork_flushed")  # changes with each flush that published so
 LONGEST_WAIT = 60.0
 
 
-class FlushWanted(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typed for us
-    """Fires when tables reach the row limit of their policy, or FLUSH TABLE asks for it.
+class FlushRequestTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typed for us
+    """Fires when tables reach the row limit of their policy, or on FLUSH TABLE.
 
-    Writers only append to counters. Twice a second the trigger has Postgres fold them, which says on a channel which
-    tables are due now; it listens there, also to what others find or ask for.
+    Writers only append to counters. Twice a second the trigger has Postgres fold them, which notifies a channel of
+    the tables that are due; the trigger listens there, also to notifications of others.
     """
 
     def __init__(self, fold_seconds: float = 0.5) -> None:
@@ -32,7 +32,7 @@ class FlushWanted(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typ
         return f"{type(self).__module__}.{type(self).__qualname__}", {"fold_seconds": self.fold_seconds}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Goes on for ever; a database that is away is waited for."""
+        """Runs for ever, and reconnects if the database is unreachable."""
         wait = 1.0
         while True:
             try:
@@ -40,7 +40,7 @@ class FlushWanted(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typ
                     wait = 1.0
                     yield TriggerEvent({"tables": tables})
             except psycopg.Error as error:
-                self.log.warning("no connection to the catalog, next try in %s s: %s", wait, error)
+                self.log.warning("no connection to the catalog, retrying in %s s: %s", wait, error)
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
 
@@ -57,18 +57,19 @@ class FlushWanted(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typ
 
 
 def flush_schedule() -> AssetOrTimeSchedule:
-    """By event where a table reaches its row limit; every minute for intervals, and should an event get lost."""
-    watcher = AssetWatcher(name="row_limit_reached", trigger=FlushWanted())
+    """Runs by event when a table reaches its row limit, and every minute for intervals and lost events."""
+    watcher = AssetWatcher(name="row_limit_reached", trigger=FlushRequestTrigger())
     return AssetOrTimeSchedule(
-        timetable=at("* * * * *"),
+        timetable=cron_schedule("* * * * *"),
         assets=[Asset("lakefork_flush_wanted", watchers=[watcher])],
     )
 
 
 def is_flush_due(params: dict[str, Any]) -> bool:
-    """One query; Spark is started only if it finds something."""
+    """Asks with one query whether anything is due, so that Spark is not started for nothing."""
     from lakefork.catalog.connection import connect
-    from lakefork.catalog.flushes import find_due, paused_flushes, tables_with_leftovers, tables_with_pending_manifests
+    from lakefork.catalog.flushes import find_due, paused_flushes, tables_with_pending_manifests
+    from lakefork.catalog.staging import tables_with_leftovers
 
     policy = load_settings().flush
     with connect(catalog_dsn()) as connection:
@@ -80,7 +81,7 @@ def is_flush_due(params: dict[str, Any]) -> bool:
             tables, versions = {str(one) for one in found}, sum(one.versions for one in found)
             print(f"due ({reason}): {len(found):,} user(s) of {len(tables):,} table(s), {versions:,} versions")  # noqa: T201
         if not due:
-            print("nothing is due")  # noqa: T201 - the task log is made of these
+            print("nothing is due")  # noqa: T201 - the task log
         for paused in paused_flushes(connection):
             print(paused)  # noqa: T201
         return bool(due or tables_with_pending_manifests(connection) or tables_with_leftovers(connection, "flush"))

@@ -1,4 +1,4 @@
-"""Buttons on a task in Airflow's UI that lead to the Lakefork page."""
+"""Links from a task in Airflow's UI to the Lakefork page."""
 
 import json
 from typing import Any
@@ -9,28 +9,28 @@ from airflow.sdk import BaseOperatorLink
 
 
 def page_address(*parts: str, **query: str) -> str:
-    """An address of the page: parts as in its own links, each encoded."""
+    """Returns an address of the page; each part is encoded."""
     base = conf.get("api", "base_url", fallback="/").rstrip("/")
     asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
     return f"{base}/lakefork/#/{'/'.join(quote(part, safe='') for part in parts)}{'?' if asked else ''}{asked}"
 
 
 class LakeLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed for us
-    """What the run is about: its table, its catalog, or the whole lake."""
+    """Links to the run's table, its catalog or the overview."""
 
     name = "Lakefork"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - the signature is Airflow's
         params = json.loads(operator.application_args[-1])
         catalog = params.get("catalog") or params.get("parent")
-        place = [params.get(name) for name in ("namespace", "table")]
-        if catalog and all(place):
-            return page_address("table", catalog, *place)
+        table = [params.get(name) for name in ("namespace", "table")]
+        if catalog and all(table):
+            return page_address("table", catalog, *table)
         return page_address("catalog", catalog) if catalog else page_address()
 
 
 class AuditsLink(BaseOperatorLink):  # type: ignore[misc]
-    """What the audit of this flush found."""
+    """Links to the results of this flush's audit."""
 
     name = "Audits"
 

@@ -1,8 +1,9 @@
-"""The task that runs a Lakefork job: a SparkSubmitOperator that knows where job, library and database are."""
+"""The task that runs a Lakefork job: a SparkSubmitOperator with the paths of job and library, and the DSN."""
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -11,15 +12,15 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from lakefork.durations import duration_text, seconds_of
-from lakefork.orchestration.database import CONNECTION, catalog_dsn
+from lakefork.model.durations import duration_text, seconds_of
+from lakefork.orchestration.database import CONNECTION, catalog_dsn, named_dsns
 from lakefork.orchestration.links import AuditsLink, LakeLink
 from lakefork.settings import load_settings
 from lakefork.spark.submit import CONF, JOBS_DIR, packaged_library, quick_start
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "lakefork_spark"
-NICE = 10  # on a machine that Spark shares with Airflow and Postgres, upkeep waits for those who serve people
+NICE = 10  # Airflow and Postgres, which serve people, go first on a shared machine
 
 
 def _timeout() -> timedelta:
@@ -28,7 +29,9 @@ def _timeout() -> timedelta:
 
 @contextmanager
 def _own_environment(**variables: str) -> Iterator[None]:
-    """For spark-submit, which inherits it. The hook would make arguments of YARN's and Kubernetes' env_vars."""
+    """Sets variables for spark-submit, which inherits them; the hook would pass env_vars as arguments on YARN and
+    Kubernetes.
+    """
     before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
@@ -40,11 +43,19 @@ def _own_environment(**variables: str) -> Iterator[None]:
 
 
 class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed for us
-    """Runs jobs/<job>.py with the run's params, or others; returns the result that the job reported."""
+    """Runs jobs/<job>.py with the run's params or with job_params, and returns the result that the job reported."""
 
     env_vars: dict[str, str]
 
-    def __init__(self, *, job: str, job_params: str = "{{ params | tojson }}", **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        job: str,
+        job_params: str = "{{ params | tojson }}",
+        connections: Iterable[str] = (),
+        **arguments: Any,
+    ) -> None:
+        """connections: params that name Airflow connections, which the job finds in its environment."""
         super().__init__(
             application=str(JOBS_DIR / f"{job}.py"),
             name=f"{job} {{{{ run_id }}}}",
@@ -56,6 +67,7 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
             **{"execution_timeout": _timeout(), **arguments},
         )
         self.job = job
+        self.connections = tuple(connections)
         self.operator_extra_links = (LakeLink(), AuditsLink()) if job == "flush" else (LakeLink(),)
 
     def execute(self, context: Any) -> Any:
@@ -64,15 +76,15 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
         self.env_vars = {**self.env_vars, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
         self.py_files = str(packaged_library())
         try:
-            with quick_start() as conf, _own_environment(LAKEFORK_DSN=catalog_dsn()):
+            with quick_start() as conf, _own_environment(LAKEFORK_DSN=catalog_dsn(), **self._named_dsns()):
                 self.conf = conf
                 super().execute(context)
-        # The log ends with the one line that matters, not with what led to it: that is above.
+        # The log ends with the one line that matters; the details are above it.
         except AirflowTaskTimeout:
             raise AirflowTaskTimeout(f"{self.job} failed: {self._report_timeout(database)}") from None
         except Exception:
             report = self._report(database)
-            if report is None or report["error"] is None:  # a driver that was killed could not say
+            if report is None or report["error"] is None:  # a killed driver cannot report
                 raise
             can_succeed = report["retryable"] is not False
             failure = AirflowException if can_succeed else AirflowFailException
@@ -80,15 +92,19 @@ class LakeforkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow
         report = self._report(database)
         return report["result"] if report else None
 
+    def _named_dsns(self) -> dict[str, str]:
+        params = json.loads(self.application_args[-1])
+        return named_dsns(name for name in (params.get(param) for param in self.connections) if name)
+
     def _report_timeout(self, database: PostgresHook) -> str:
-        """In the place of the job, which is stopped and cannot say it."""
+        """Records the timeout on behalf of the stopped job."""
         limit = duration_text(int(self.execution_timeout.total_seconds()))
-        problem = f"it timed out after {limit} and was stopped; the setting jobs.timeout says how long it may take"
+        problem = f"it timed out after {limit} and was stopped (setting jobs.timeout)"
         database.run("SELECT lakefork.fail_attempt(%s, %s)", parameters=(self.env_vars["LAKEFORK_TRACE"], problem))
         return problem
 
     def _report(self, database: PostgresHook) -> dict[str, Any] | None:
-        """What this attempt of the job said of itself."""
+        """Returns what this attempt of the job reported."""
         row = database.get_first(
             "SELECT result, error, retryable FROM lakefork.job_run WHERE trace = %s ORDER BY started_at DESC LIMIT 1",
             parameters=(self.env_vars["LAKEFORK_TRACE"],),

@@ -1,1 +1,1 @@
-"""What the lake holds and does: the same queries serve `lakefork status`, the page in Airflow and /metrics."""
+"""What people see of the lake: the same queries serve `lakefork status`, the page in Airflow and /metrics."""

@@ -1,4 +1,4 @@
-"""What audits of flushes found: the text, JSON and page of `lakefork audits`."""
+"""Results of audits: the text, JSON and page of `lakefork audits`."""
 
 import html
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Audit:
         return f"{self.catalog_name}.{self.namespace or '?'}.{self.table_name or '(dropped)'}"
 
     @property
-    def word(self) -> str:
+    def verdict(self) -> str:
         return "passed" if self.success else "FAILED"
 
     @property
@@ -45,21 +45,21 @@ class Audit:
 
 
 def read_audits(connection: Connection, run_id: str | None, *, failed_only: bool) -> list[Audit]:
-    """The last ones, newest first."""
+    """Returns the last audits, newest first."""
     return [Audit(**row) for row in list_audits(connection, run_id, failed_only=failed_only).rows]
 
 
 def audits_text(audits: list[Audit]) -> str:
     lines = [f"{'audited (UTC)':<22}{'result':<9}{'files':>7}  table"]
     for one in audits:
-        lines.append(f"{one.audited_at:%Y-%m-%d %H:%M:%S}   {one.word:<9}{one.files:>7}  {one.table}")
-        lines += [f"    {failure['about']}: {_said(failure)}" for failure in one.failures]
+        lines.append(f"{one.audited_at:%Y-%m-%d %H:%M:%S}   {one.verdict:<9}{one.files:>7}  {one.table}")
+        lines += [f"    {failure['about']}: {_failure_text(failure)}" for failure in one.failures]
         lines += [f"    files: {one.quarantine}"] if one.quarantine else []
     return "\n".join(lines if audits else ["no audits yet"])
 
 
 def audits_page(audits: list[Audit]) -> str:
-    """One file that needs nothing else, not even a network."""
+    """Returns a self-contained HTML page."""
     parts = "".join(_section(one) for one in audits) or "<p>no audits yet</p>"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Lakefork audits</title><style>{STYLE}</style>'
@@ -70,22 +70,22 @@ def audits_page(audits: list[Audit]) -> str:
 def _section(audit: Audit) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(one['about'])}</td><td{'' if one['success'] else ' class=bad'}>"
-        f"{'passed' if one['success'] else html.escape(_said(one))}</td></tr>"
+        f"{'passed' if one['success'] else html.escape(_failure_text(one))}</td></tr>"
         for one in audit.results
     )
-    where = f"<p>its files: <code>{html.escape(audit.quarantine)}</code></p>" if audit.quarantine else ""
+    where = f"<p>files: <code>{html.escape(audit.quarantine)}</code></p>" if audit.quarantine else ""
     return (
-        f"<h2{'' if audit.success else ' class=bad'}>{html.escape(audit.table)}: {audit.word}</h2>"
+        f"<h2{'' if audit.success else ' class=bad'}>{html.escape(audit.table)}: {audit.verdict}</h2>"
         f"<p>{audit.audited_at:%Y-%m-%d %H:%M:%S} UTC, {audit.files:,} file(s), run {html.escape(audit.run_id)}</p>"
         f"{where}"
         f"<table><tr><th>expectation</th><th>result</th></tr>{rows}</table>"
     )
 
 
-def _said(failure: dict[str, Any]) -> str:
-    """How many rows, which ones for example, or what went wrong."""
+def _failure_text(failure: dict[str, Any]) -> str:
+    """Describes a failure: the number of rows with examples, or the error."""
     if "error" in failure:
         return str(failure["error"])
     examples = f" (for example {', '.join(failure['examples'])})" if failure.get("examples") else ""
     observed = f"; observed {failure['observed']}" if "observed" in failure else ""
-    return f"{failure['rows']} row(s) are not so{examples}{observed}"
+    return f"{failure['rows']} row(s) violate this{examples}{observed}"

@@ -1,4 +1,4 @@
-"""The tree of forks: the text of `lakefork forks`, and one level of it at a time for the page."""
+"""The tree of forks: the text of `lakefork forks`, and single levels for the page."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection
-from lakefork.overview.lake import PAGE_SIZE, Page, page_of
+from lakefork.overview.lake import PAGE_SIZE, Page, make_page
 from lakefork.overview.status import readable_bytes
 from lakefork.queries import load
 
@@ -21,31 +21,31 @@ def list_children(
     *,
     search: str | None = None,
 ) -> Page:
-    """Forks of a catalog by name, the catalogs that came from none, or all of some name; with own and shared bytes."""
+    """Returns the forks of a catalog, the roots of the tree, or all matches of a search, with own and shared bytes."""
     parent_id = None if parent is None else find_catalog(connection, parent).catalog_id
     found = connection.execute(
         _SQL["fork_children"], {"parent_id": parent_id, "after": after, "search": search or None, "limit": limit + 1}
     ).fetchall()
-    return page_of(found, limit, "name")
+    return make_page(found, limit, "name")
 
 
 def list_forks(connection: Connection, below: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
-    """The tree, parents before their forks; below: only this catalog and what came from it."""
+    """Returns the tree, parents before their forks; below: only this catalog and its descendants."""
     if below is not None:
         find_catalog(connection, below)
     return connection.execute(_SQL["fork_tree"], {"below": below, "limit": limit}).fetchall()
 
 
 def reclaimable(connection: Connection, name: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """What dropping a catalog would free, and which catalogs keep the rest."""
+    """Returns what dropping a catalog would free, and which catalogs keep the rest."""
     find_catalog(connection, name)
     return connection.execute("SELECT * FROM lakefork.reclaim(%s) LIMIT %s", (name, limit)).fetchall()
 
 
 def forks_text(forks: Sequence[Mapping[str, Any]]) -> str:
-    """The tree, one line per catalog, forks below their parents; hot: rows that are in no file yet."""
+    """Renders the tree, one line per catalog, forks below their parents."""
     lines = [
-        f"{'catalog':<36}{'created (UTC)':<18}{'of snapshot':>12}{'own rows':>14}{'own':>10}"
+        f"{'catalog':<36}{'created (UTC)':<18}{'snapshot':>12}{'own rows':>14}{'own':>10}"
         f"{'shared rows':>14}{'shared':>10}{'hot rows':>12}  expires"
     ]
     for fork in forks:

@@ -1,7 +1,7 @@
-"""What is given up and removed: plans, files that wait to be removed, the ledger, and what is kept for ever."""
+"""Retention and cleanup: plans, files scheduled for deletion, the ledger and pinned snapshots."""
 
 from lakefork.catalog.connection import Connection
-from lakefork.overview.lake import PAGE_SIZE, Page, Row, page_of
+from lakefork.overview.lake import PAGE_SIZE, Page, Row, make_page
 from lakefork.overview.status import readable_bytes, utc
 from lakefork.queries import load
 
@@ -23,23 +23,23 @@ def read_cleanup_totals(connection: Connection) -> Row:
 
 def list_deletions(connection: Connection, before: int | None = None, limit: int = PAGE_SIZE) -> Page:
     found = connection.execute(_SQL["deletions"], {"before": before, "limit": limit + 1}).fetchall()
-    return page_of(found, limit, "deletion_id")
+    return make_page(found, limit, "deletion_id")
 
 
 def gc_text(found: Row) -> str:
-    """What `lakefork gc` says: totals, plans, pins and the end of the ledger."""
+    """Renders `lakefork gc`: totals, plans, pins and the end of the ledger."""
     totals = found["totals"]
-    removed = f"{totals['removed_files']:,} file(s), {readable_bytes(totals['removed_bytes'])} were removed so far"
-    waiting = f"{totals['files']:,} file(s), {readable_bytes(totals['bytes'])} wait to be removed"
-    plans = [f"{'plan':<36}{'made (UTC)':<22}{'carried out (UTC)':<22}what", *map(_plan_line, found["plans"])]
-    pins = ["kept for ever", *map(_pin_line, found["pinned"])]
+    removed = f"{totals['removed_files']:,} file(s), {readable_bytes(totals['removed_bytes'])} have been deleted so far"
+    waiting = f"{totals['files']:,} file(s), {readable_bytes(totals['bytes'])} are scheduled for deletion"
+    plans = [f"{'plan':<36}{'created (UTC)':<22}{'carried out (UTC)':<22}content", *map(_plan_line, found["plans"])]
+    pins = ["pinned snapshots", *map(_pin_line, found["pinned"])]
     ledger = [f"{'decided (UTC)':<22}{'outcome':<12}{'bytes':>10}  file", *map(_deletion_line, found["deletions"])]
     parts = [[waiting, removed], plans, pins, ledger]
     return "\n\n".join("\n".join(lines if len(lines) > 1 else [*lines, "(none)"]) for lines in parts)
 
 
 def _plan_line(row: Row) -> str:
-    done = utc(row["done_at"]) or ("begun" if row["begun_at"] else "not yet")
+    done = utc(row["done_at"]) or ("started" if row["begun_at"] else "not yet")
     given_up = f"{row['snapshots']:,} snapshot(s) of {row['catalogs']:,} catalog(s), " if row["catalogs"] else ""
     freed = f", {row['freed_files']:,} freed ({readable_bytes(row['freed_bytes'] or 0)})" if row["freed_files"] else ""
     what = f"{row['job']}: {given_up}{row['files'] or 0:,} file(s){freed}"

@@ -1,11 +1,11 @@
-"""The lake at a glance: totals, catalogs, what waits, runs, and what flushes published over time."""
+"""The overview: totals, catalogs, waiting rows, runs, and flushes over time."""
 
 import datetime
 from dataclasses import dataclass
 from typing import Any
 
 from lakefork.catalog.connection import Connection
-from lakefork.params import JOBS
+from lakefork.model.params import JOBS
 from lakefork.queries import load
 from lakefork.settings import FlushSettings
 
@@ -17,7 +17,7 @@ SPANS = {"6h": (6 * 3600, 300), "24h": (24 * 3600, 900), "7d": (7 * 86_400, 7_20
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a longer list, and where the next ones begin (None: there are no more)."""
+    """Some rows of a longer list, and where the next page begins (None: this is the last)."""
 
     rows: list[Row]
     next: Any
@@ -33,11 +33,11 @@ def list_catalogs(
     found = connection.execute(
         _SQL["catalogs"], {"search": search or None, "after": after, "limit": limit + 1}
     ).fetchall()
-    return page_of(found, limit, "name")
+    return make_page(found, limit, "name")
 
 
 def list_waiting(connection: Connection, policy: FlushSettings, limit: int = PAGE_SIZE) -> list[Row]:
-    """Tables with waiting rows, those that wait longest first."""
+    """Returns tables with waiting rows, longest waiting first."""
     return connection.execute(_SQL["waiting"], {**default_policy(policy), "limit": limit}).fetchall()
 
 
@@ -46,7 +46,7 @@ def default_policy(policy: FlushSettings) -> Row:
 
 
 def last_runs(connection: Connection) -> list[Row]:
-    """Of every job the last attempt, and when it runs next by itself."""
+    """Returns the last attempt of every job, and when it is scheduled next."""
     return connection.execute(_SQL["last_runs"], {"jobs": list(JOBS)}).fetchall()
 
 
@@ -60,7 +60,7 @@ def list_runs(
     found = connection.execute(
         _SQL["runs"], {"job": job or None, "status": status or None, "before": before, "limit": limit + 1}
     ).fetchall()
-    return page_of(found, limit, "start_time")
+    return make_page(found, limit, "start_time")
 
 
 def list_audits(
@@ -74,20 +74,20 @@ def list_audits(
     found = connection.execute(
         _SQL["audits"], {"run_id": run_id or None, "before": before, "failed_only": failed_only, "limit": limit + 1}
     ).fetchall()
-    return page_of(found, limit, "audited_at")
+    return make_page(found, limit, "audited_at")
 
 
 def read_flushed(
     connection: Connection, span: str, catalog: str | None = None, table_id: int | None = None
 ) -> list[Row]:
-    """What was published in each step of a span of time that ends now."""
+    """Returns what was published in each step of a time span that ends now."""
     seconds, step = SPANS[span]
     return connection.execute(
         _SQL["flushed"], {"span": seconds, "step": step, "catalog": catalog, "table_id": table_id}
     ).fetchall()
 
 
-def page_of(found: list[Row], limit: int, key: str) -> Page:
-    """One row more than wanted was asked for: it says that there are more."""
+def make_page(found: list[Row], limit: int, key: str) -> Page:
+    """Makes a page of rows that were queried with limit + 1: the extra row shows that another page follows."""
     rows = found[:limit]
     return Page(rows, rows[-1][key] if len(found) > limit else None)

@@ -1,4 +1,4 @@
-"""The lake in numbers, as Prometheus reads them."""
+"""Metrics in Prometheus' text format."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,14 +10,14 @@ from lakefork.queries import load
 from lakefork.settings import FlushSettings
 
 _SQL = load(__package__)
-TABLES_NAMED = 100  # a series per table for those that wait longest; all of 100,000 catalogs would be too many
+TABLES_WITH_SERIES = 100  # of the longest waiting; all tables of 100,000 catalogs would be too many
 
 Sample = tuple[dict[str, str], float | None]
 
 
 def read_metrics(connection: Connection, policy: FlushSettings) -> str:
     totals = read_totals(connection)
-    waiting = list_waiting(connection, policy, TABLES_NAMED)
+    waiting = list_waiting(connection, policy, TABLES_WITH_SERIES)
     attempts = connection.execute(_SQL["job_counts"]).fetchall()
     runs = last_runs(connection)
     lines = [*_gauges(_TOTALS, totals), *_gauges(_CLEANUP, read_cleanup_totals(connection))]
@@ -26,17 +26,17 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
     )
     lines += _gauge(
         "lakefork_table_hot_rows",
-        "Versions that wait, of the tables that wait longest",
+        "Versions that wait for a flush, for the longest waiting tables",
         _per_table(waiting, "versions"),
     )
     lines += _gauge(
         "lakefork_table_oldest_hot_seconds",
-        "The same: how long the oldest has waited",
+        "How long the oldest of them has waited",
         _per_table(waiting, "oldest_seconds"),
     )
     lines += _gauge(
         "lakefork_job_attempts",
-        "Attempts of jobs that are remembered, by how they ended",
+        "Recorded attempts of jobs, by status",
         [({"job": row["job_type"], "status": row["status"]}, row["attempts"]) for row in attempts],
     )
     lines += _gauge(
@@ -48,7 +48,7 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
 
 _TOTALS = {
     "lakefork_catalogs": ("Catalogs, forks included", "catalogs"),
-    "lakefork_forks": ("Catalogs that were made from another one", "forks"),
+    "lakefork_forks": ("Catalogs that are forks", "forks"),
     "lakefork_tables": ("Tables of all catalogs", "tables"),
     "lakefork_files": ("Parquet files in use; forks count what they share", "files"),
     "lakefork_rows": ("Rows in these files", "rows"),
@@ -56,14 +56,14 @@ _TOTALS = {
     "lakefork_hot_rows": ("Versions that wait for a flush", "hot"),
     "lakefork_newest_snapshot": ("The newest snapshot", "newest_snapshot"),
     "lakefork_manifests_pending": ("Manifests that do not show the last publish yet", "manifests_pending"),
-    "lakefork_jobs_running": ("Jobs that run now", "running"),
+    "lakefork_jobs_running": ("Jobs that are running", "running"),
 }
 
 
 _CLEANUP = {
-    "lakefork_files_to_remove": ("Files that no catalog needs and that wait for file_cleanup", "files"),
+    "lakefork_files_to_remove": ("Files scheduled for deletion by file_cleanup", "files"),
     "lakefork_bytes_to_free": ("Their bytes", "bytes"),
-    "lakefork_removed_files": ("Files that file_cleanup removed, as the ledger has it", "removed_files"),
+    "lakefork_removed_files": ("Files that file_cleanup has deleted", "removed_files"),
     "lakefork_freed_bytes": ("Their bytes", "removed_bytes"),
 }
 

@@ -1,4 +1,4 @@
-"""What is there, at a glance: the text and JSON of `lakefork status`."""
+"""The text and JSON of `lakefork status`."""
 
 import datetime
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lakefork.overview.lake import Page, Row, last_runs, list_catalogs, list_run
 from lakefork.overview.superseded import with_superseded_share
 from lakefork.settings import FlushSettings
 
-COUNTED = ("tables", "hot", "files", "rows", "bytes")
+COUNT_COLUMNS = ("tables", "hot", "files", "rows", "bytes")
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Status:
     schedule: list[Row]
 
     def as_json(self) -> dict[str, Any]:
-        catalogs = [{name: row[name] for name in ("name", *COUNTED)} for row in self.catalogs.rows]
+        catalogs = [{name: row[name] for name in ("name", *COUNT_COLUMNS)} for row in self.catalogs.rows]
         everything = {**vars(self), "catalogs": catalogs}
-        return {key: plain(value) for key, value in everything.items()}
+        return {key: to_json_value(value) for key, value in everything.items()}
 
     def as_text(self) -> str:
         parts = [self._catalogs_text(), self._waiting_text(), self._runs_text(), self._schedule_text()]
@@ -43,7 +43,7 @@ class Status:
         return "\n".join([head, *(_waiting_line(row) for row in self.waiting[:10])])
 
     def _runs_text(self) -> str:
-        head = f"{'last runs':<24}{'status':<12}{'started (UTC)':<22}what it says"
+        head = f"{'last runs':<24}{'status':<12}{'started (UTC)':<22}message"
         lines = [
             f"{job['job_type']:<24}{job['status']:<12}{job['start_time']:%Y-%m-%d %H:%M:%S}   "
             f"{job['error_message'] or ''}".rstrip()
@@ -52,7 +52,7 @@ class Status:
         return "\n".join([head, *(lines or ["(none yet)"])])
 
     def _schedule_text(self) -> str:
-        """Empty without Airflow, which plans the runs."""
+        """Returns the scheduled runs; empty without Airflow."""
         planned = sorted((job for job in self.schedule if job["next_run"]), key=lambda job: job["next_run"])
         lines = [
             f"{job['job']:<24}{'paused' if job['is_paused'] else utc(job['next_run'])}"
@@ -72,12 +72,12 @@ def read_status(connection: Connection, policy: FlushSettings) -> Status:
     )
 
 
-def plain(value: Any) -> Any:
-    """As JSON has it: times in ISO 8601."""
+def to_json_value(value: Any) -> Any:
+    """Converts a value for JSON: times become ISO 8601."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: to_json_value(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [to_json_value(one) for one in value]
     return value.isoformat() if isinstance(value, datetime.datetime) else value
 
 

@@ -1,4 +1,4 @@
-"""One catalog's tables, and all there is to know of one of them."""
+"""The tables of a catalog, and the details of one table."""
 
 import json
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from lakefork.catalog.catalogs import find_catalog
 from lakefork.catalog.connection import Connection
 from lakefork.errors import NotFoundError
-from lakefork.overview.lake import PAGE_SIZE, Page, Row, default_policy, page_of
-from lakefork.overview.superseded import FILES_COUNTED, superseded_shares
+from lakefork.overview.lake import PAGE_SIZE, Page, Row, default_policy, make_page
+from lakefork.overview.superseded import FILES_PER_TABLE, superseded_shares
 from lakefork.queries import load
 from lakefork.settings import FlushSettings
 
@@ -26,7 +26,7 @@ def list_tables(
             "limit": limit + 1,
         },
     ).fetchall()  # fmt: skip
-    page = page_of(found, limit, "table")
+    page = make_page(found, limit, "table")
     last = page.rows[-1] if page.next else None
     return Page(page.rows, f"{last['namespace']}.{last['table']}" if last else None)
 
@@ -41,12 +41,14 @@ def read_table(
     snapshot: int | None = None,
     user: str | None = None,
 ) -> Row:
-    """Definition and history, policy and backlog, batches (at a snapshot, of a user), manifests, commits."""
+    """Returns definition and history, policy and waiting rows, batches (at a snapshot, of a user), manifests and
+    commits.
+    """
     catalog_id = find_catalog(connection, catalog).catalog_id
     where = {"catalog_id": catalog_id, "namespace": namespace, "table": table, **default_policy(policy)}
     found = connection.execute(_SQL["table"], where).fetchone()
     if found is None:
-        raise NotFoundError(f"there is no table {namespace}.{table} in catalog {catalog}")
+        raise NotFoundError(f"table {namespace}.{table} does not exist in catalog {catalog}")
     key = _first_key_column(found["definition"])
     about = {"catalog_id": catalog_id, "table_id": found["table_id"]}
     files = connection.execute(
@@ -63,12 +65,12 @@ def read_table(
         "superseded_share": superseded_shares(connection, [(catalog_id, found["table_id"])]).get(
             (catalog_id, found["table_id"])
         ),
-        "superseded_files": min(found["files"], FILES_COUNTED),
+        "superseded_files": min(found["files"], FILES_PER_TABLE),
     }
 
 
 def _first_key_column(definition: dict[str, Any]) -> dict[str, Any]:
-    """Whose bounds are worth a picture: the first column of the key, or the first of all."""
+    """Returns the column whose bounds are shown: the first key column, or the first column."""
     columns = definition["columns"]
     keys = json.loads(definition["tags"].get("primary_key", "[]"))
     return next((column for column in columns if column["column_id"] in keys[:1]), columns[0])

@@ -1,1 +1,1 @@
-"""Audits: Great Expectations over what a flush has staged, before it is published."""
+"""Audits: Great Expectations on what a flush has staged, before it is published."""

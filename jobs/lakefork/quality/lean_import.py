@@ -1,4 +1,4 @@
-"""Imports Great Expectations without what it only needs for charts, statistics and databases."""
+"""Imports Great Expectations without the libraries that it needs only for charts, statistics and databases."""
 
 import importlib
 import importlib.util
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Loaded when somebody uses them.
+# Loaded at first use.
 LAZY = {"altair", "scipy.stats"}
-# Great Expectations does without these, if they are not there.
+# Optional for Great Expectations.
 ABSENT = ("sqlalchemy", "pyspark.ml", "pyspark.sql.connect")
 
 
 class _LazyFinder:
-    """Finds modules as usual, to be executed at the first use of an attribute."""
+    """Finds modules that are executed at the first use of an attribute."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in LAZY:
@@ -29,12 +29,12 @@ class _LazyFinder:
 
 
 def start_import() -> None:
-    """In a thread; import_lean waits for it."""
+    """Starts the import in a thread; import_lean waits for it."""
     threading.Thread(target=_import_beside, name="import of Great Expectations", daemon=True).start()
 
 
 def _import_beside() -> None:
-    """The main thread starts Spark by very many short calls, and would wait at each for as long as is usual."""
+    """Imports with a short switch interval, because the main thread starts Spark with very many short calls."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(usual / 50)
     try:
@@ -64,7 +64,7 @@ def _import() -> None:
 
 @contextmanager
 def _absent(names: Sequence[str]) -> Iterator[None]:
-    """Modules that nobody has imported yet cannot be imported inside."""
+    """Makes modules that are not imported yet unavailable inside the block."""
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What is expected of staged files: rules from the table's definition, and those that users wrote for their tables."""
+"""Expectations on staged files: rules from the table's definition, and those that users wrote for their tables."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 
 from lakefork.errors import InvalidInputError
-from lakefork.settings import PROJECT
+from lakefork.model.tables import TableDefinition
+from lakefork.resources import IS_CHECKOUT, resource
+from lakefork.settings import Settings
 from lakefork.storage.paths import path_part
-from lakefork.tables import TableDefinition
 
-DIRECTORY = PROJECT / "include" / "expectations"
 MISSING = "versions that were not read"
 UNWRITTEN = "rows that were not written"
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -19,7 +19,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Rule:
-    """A column of the metrics that must be 0 in every file, or equal another one."""
+    """A column of the metrics that must be 0 in every file, or equal to another column."""
 
     metric: str
     about: str
@@ -27,12 +27,12 @@ class Rule:
 
 
 def built_in_rules(metrics: tuple[str, ...]) -> list[Rule]:
-    """For the metrics that a table's definition gives (spark/flush_task.py)."""
+    """Returns the rules for the metrics that a table's definition implies (upkeep/flush/task.py)."""
     about = {
-        MISSING: "all versions that wait were read (if counters are wrong, lakefork.recount_hot_rows() counts anew)",
-        UNWRITTEN: "the rows that were kept are in the files, each once",
+        MISSING: "all waiting versions were read (lakefork.recount_hot_rows() corrects wrong counters)",
+        UNWRITTEN: "the files hold each row that was kept exactly once",
         "wrong_types": "the columns have the types of the definition",
-        "repeated_keys": "a key occurs once among the rows that were read at once",
+        "repeated_keys": "keys are unique among the rows that were read together",
         "repeated_seqs": "versions of a key have increasing _seq",
     }
     rules = []
@@ -46,8 +46,15 @@ def built_in_rules(metrics: tuple[str, ...]) -> list[Rule]:
     return rules
 
 
-def user_expectations(definition: TableDefinition, directory: Path = DIRECTORY) -> list[dict[str, Any]]:
-    """What include/expectations/<namespace>/<table>.json (or .yaml) says, in the words of Great Expectations."""
+def expectations_directory(settings: Settings) -> Path:
+    """Returns where users put the expectations for their tables."""
+    if settings.flush.expectations:
+        return Path(settings.flush.expectations)
+    return resource("include/expectations") if IS_CHECKOUT else settings.home / "expectations"
+
+
+def user_expectations(definition: TableDefinition, directory: Path) -> list[dict[str, Any]]:
+    """Returns the expectations of include/expectations/<namespace>/<table>.json (or .yaml)."""
     base = directory / path_part(definition.namespace) / path_part(definition.name)
     found = [path for suffix in SUFFIXES if (path := base.with_name(base.name + suffix)).is_file()]
     if not found:

@@ -1,1 +1,1 @@
-"""Spark: submitting jobs, the frame every job runs in, and the runners of plans."""
+"""Spark: submits jobs, runs them in a common frame, reads tables."""

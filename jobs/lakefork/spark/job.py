@@ -1,4 +1,4 @@
-"""The frame every job runs in: parse, lease, run, result line, metrics row, exit code."""
+"""Runs a job: parameters, lease, heartbeat, result line, report and exit code."""
 
 import argparse
 import contextlib
@@ -16,7 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import psycopg
 
 from lakefork.catalog.connection import Connection, connect
-from lakefork.catalog.jobs import HeldLease, JobRun, Leases, Usage, beat_job, find_held, finish_job, start_job
+from lakefork.catalog.jobs import JobRun, Usage, beat_job, finish_job, start_job
+from lakefork.catalog.leases import HeldLease, Leases, find_held
 from lakefork.database_errors import DRIVER_ERRORS, all_domain_errors, database_error
 from lakefork.errors import (
     DatabaseError,
@@ -25,26 +26,27 @@ from lakefork.errors import (
     LeaseLostError,
     SetupError,
     StorageError,
-    UnforeseenError,
+    UnexpectedError,
     os_reason,
 )
-from lakefork.params import JobParams, parse_params
+from lakefork.model.params import JobParams, parse_params
 from lakefork.progress import Bar
 from lakefork.settings import Settings, load_settings
 from lakefork.spark.lease_wait import LeaseWait
 from lakefork.spark.usage import UsageMeter
 from lakefork.storage import StorageOptions
+from lakefork.storage.installation import Installation
 
 Params = TypeVar("Params", bound=JobParams)
 Result = TypeVar("Result")
 SAMPLE_SECONDS = 1.0
-MOST_SILENT_SECONDS = 30.0  # lakefork.status_of_silent takes a job for dead after two minutes
+MOST_SILENT_SECONDS = 30.0  # lakefork.status_of_silent considers a job dead after two minutes
 ATTEMPTS = 6
 
 
 @dataclass
 class JobContext:
-    """What a job gets to work with."""
+    """The connection, settings and Spark session of a job, and its leases."""
 
     run: JobRun
     settings: Settings
@@ -57,17 +59,21 @@ class JobContext:
         self._lease_wait = LeaseWait(self._find_held, lambda line: self.progress(line), self.leases.seconds)
 
     @property
+    def installation(self) -> Installation:
+        return Installation(self.dsn, self.settings)
+
+    @property
     def storage(self) -> StorageOptions:
-        return StorageOptions(self.settings.storage.s3_endpoint, self.settings.storage.s3_region)
+        return self.installation.storage
 
     def progress(self, line: str) -> None:
-        print(f"{self.run.job}: {line}", flush=True)  # noqa: T201 - the task log is made of these
+        print(f"{self.run.job}: {line}", flush=True)  # noqa: T201 - the task log
 
     def bar(self, total: int) -> Bar:
         return Bar(self.progress, total)
 
     def reconnect(self) -> None:
-        """After the connection broke; waits for a Postgres that restarts."""
+        """Connects again after the connection broke; waits for a Postgres that restarts."""
         self.connection.close()
         for wait in (0.1, 0.5, 1, 2, 4, 8):
             with contextlib.suppress(SetupError):
@@ -76,53 +82,55 @@ class JobContext:
             time.sleep(wait)
         try:
             self.connection = connect(self.dsn, check_version=False)
-        except SetupError as error:  # it was there when the job began
+        except SetupError as error:  # it was reachable when the job began
             raise DatabaseError(str(error)) from error
 
-    def commit_surely(self, publish: Callable[[], Result]) -> Result:
-        """A connection that breaks at COMMIT leaves open whether it happened: asking again tells, or does it."""
-        return self.surely("publishing", publish)
+    def commit_idempotently(self, publish: Callable[[], Result]) -> Result:
+        """Commits with a key; if the connection breaks at COMMIT, commits again, which returns the first result or
+        writes.
+        """
+        return self.with_reconnect("publishing", publish)
 
-    def surely(self, what: str, action: Callable[[], Result]) -> Result:
-        """Whatever can be done twice, on a new connection if the one there is broke: while others work, it idles."""
+    def with_reconnect(self, what: str, action: Callable[[], Result]) -> Result:
+        """Repeats an idempotent operation on a new connection if the connection broke while it was idle."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return action()
             except psycopg.OperationalError as error:
-                self.progress(f"asking again after a problem while {what}: {database_error(error)}")
+                self.progress(f"retrying after a problem while {what}: {database_error(error)}")
                 self.reconnect()
         with all_domain_errors():
             return action()
 
     def take_lease(self, name: str) -> None:
-        """Waits for another run that has it, as long as that may be dead."""
-        while not self.leases.take_free(self.connection, [name]):
+        """Takes the lease; waits for another holder for as long as it may be dead."""
+        while not self.leases.acquire_available(self.connection, [name]):
             self._lease_wait.until_free({name: name})
 
     def wait_for_leases(self, names: Mapping[str, str]) -> None:
-        """Gives back what this run has, as two that wait for each other would wait in vain, and waits until nobody has
-        these (names: the leases, and what people call it that they are about).
+        """Releases the leases of this run, to avoid deadlocks, and waits until these are free. names: lease names, each
+        with the text for people.
         """
         self.leases.release(self.connection)
         self._lease_wait.until_free(names)
 
     def _find_held(self, names: Iterable[str]) -> list[HeldLease]:
-        return self.surely("waiting for leases", lambda: find_held(self.connection, names))
+        return self.with_reconnect("waiting for leases", lambda: find_held(self.connection, names))
 
     def check_leases(self) -> None:
-        """To be called before anything that changes or deletes."""
+        """Raises unless the leases are held; call it before anything that changes or deletes."""
         if self.lease_lost.is_set():
-            raise LeaseLostError(f"{self.run.job} lost its lease: it stops here")
-        self.surely("renewing its leases", lambda: self.leases.renew(self.connection))
+            raise LeaseLostError(f"{self.run.job} lost its lease and stops")
+        self.with_reconnect("renewing its leases", lambda: self.leases.renew(self.connection))
 
 
 def run_job(params_class: type[Params], action: Callable[[JobContext, Params], dict[str, Any]]) -> NoReturn:
-    """The main function of every jobs/*.py; ends the process."""
+    """Runs the main function of every jobs/*.py; ends the process."""
     arguments = _parse_arguments()
     try:
         result = _run(params_class, arguments, action)
     except Exception as error:
-        _fail(params_class.job, str(_translated(error)))
+        _fail(params_class.job, str(_as_one_sentence(error)))
     print(json.dumps(result), flush=True)  # noqa: T201 - the contract: one JSON line, last on stdout
     _exit(0)
 
@@ -147,7 +155,7 @@ def _run(
     started = time.monotonic()
     leases = Leases(job_id, settings.jobs.lease_seconds)
     context = JobContext(run, settings, settings.dsn, connect(settings.dsn), leases)
-    # The report is there first, so that it can also say why the job did not begin.
+    # The report starts first, so that it can also record why the job did not begin.
     start_job(context.connection, run, _as_given(arguments.params))
     with contextlib.ExitStack() as stack:
         meter = stack.enter_context(_Heartbeat(context))
@@ -159,11 +167,11 @@ def _run(
                 context.take_lease(name)
             counts = action(context, params)
         except Exception as error:
-            translated = _translated(error)
+            translated = _as_one_sentence(error)
             _report_failure(context, meter.usage, translated)
             raise translated from error
         except BaseException:
-            _report_failure(context, meter.usage, UnforeseenError("it was interrupted"))
+            _report_failure(context, meter.usage, UnexpectedError("it was interrupted"))
             raise
         usage = meter.usage
         result = {
@@ -173,20 +181,20 @@ def _run(
             "seconds": round(time.monotonic() - started, 3),
             "peak_memory_mb": usage.peak_memory_mb,
         }
-        context.surely("reporting", lambda: finish_job(context.connection, run, usage, result=result))
+        context.with_reconnect("reporting", lambda: finish_job(context.connection, run, usage, result=result))
         return result
 
 
 def _release(context: JobContext) -> None:
-    """What cannot be given back runs out by itself, and is no reason for a job that did its work to fail."""
+    """Releases the leases; a failure does not fail the job, because leases expire by themselves."""
     try:
         context.leases.release(context.connection)
     except (psycopg.Error, LakeforkError) as error:
-        context.progress(f"its leases run out by themselves: {_translated(error)}")
+        context.progress(f"its leases will expire by themselves: {_as_one_sentence(error)}")
 
 
 def _as_given(text: str) -> dict[str, Any]:
-    """Parameters as somebody wrote them; what is no object is for parse_params to refuse."""
+    """Returns the parameters as given for the report; parse_params refuses what is not an object."""
     with contextlib.suppress(ValueError):
         given = json.loads(text)
         if isinstance(given, dict):
@@ -194,8 +202,8 @@ def _as_given(text: str) -> dict[str, Any]:
     return {}
 
 
-def _translated(error: Exception) -> LakeforkError:
-    """One sentence for what nobody foresaw, too; the log above it says how it came about."""
+def _as_one_sentence(error: Exception) -> LakeforkError:
+    """Translates any error to one sentence; the traceback is in the log above."""
     if isinstance(error, LakeforkError):
         return error
     if isinstance(error, DRIVER_ERRORS):
@@ -203,29 +211,29 @@ def _translated(error: Exception) -> LakeforkError:
     if isinstance(error, OSError):
         return StorageError(f"a file cannot be read or written: {os_reason(error)}")
     traceback.print_exception(error)
-    return UnforeseenError(f"Spark or Lakefork failed in a way that nobody foresaw ({_reason(error)}): see above")
+    return UnexpectedError(f"unexpected error in Spark or Lakefork ({_reason(error)}): see above")
 
 
 def _reason(error: Exception) -> str:
-    """The first line that is about something; Spark begins with what was called."""
+    """Returns the first informative line; Spark begins with the name of the call."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("An error occurred while calling")] or lines
     return lines[0].rstrip(":.") if lines else type(error).__name__
 
 
 def _report_failure(context: JobContext, usage: Usage, error: LakeforkError) -> None:
-    """As well as that is possible: a Postgres that is away must not hide why the job failed."""
+    """Reports the failure if possible; an unreachable Postgres must not hide the reason."""
     failed = error.result if isinstance(error, JobFailedError) else None
     try:
         if context.connection.broken:
             context.reconnect()
         finish_job(context.connection, context.run, usage, result=failed, error=str(error), retryable=error.retryable)
     except (psycopg.Error, LakeforkError) as problem:
-        context.progress(f"the failure could not be reported to Postgres: {_translated(problem)}")
+        context.progress(f"the failure could not be reported to Postgres: {_as_one_sentence(problem)}")
 
 
 class _Heartbeat:
-    """Renews the lease and reports usage from a thread with a connection of its own."""
+    """Renews the leases and reports usage from a thread with its own connection."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -251,7 +259,7 @@ class _Heartbeat:
                 with connect(context.dsn, check_version=False) as connection:
                     for moment in self._beats(connection):
                         renewed = moment
-            except (psycopg.Error, SetupError) as error:  # a Postgres that restarts comes back
+            except (psycopg.Error, SetupError) as error:  # a restarting Postgres comes back
                 self._leave_with_spark()
                 if time.monotonic() - renewed < context.leases.seconds and not self._stop.wait(SAMPLE_SECONDS):
                     continue
@@ -262,7 +270,7 @@ class _Heartbeat:
                 return
 
     def _beats(self, connection: Connection) -> Iterator[float]:
-        """When the leases were renewed, each time."""
+        """Yields the time of each renewal of the leases."""
         context = self._context
         next_report = time.monotonic()
         while not self._stop.wait(SAMPLE_SECONDS):
@@ -275,13 +283,13 @@ class _Heartbeat:
                 yield time.monotonic()
 
     def _leave_with_spark(self) -> None:
-        """Whoever kills a job kills the JVM that started this process; what is left must not go on without it."""
+        """Ends the process when its JVM dies, because killing a job kills the JVM that started this process."""
         if os.getppid() != self._parent:
             os._exit(1)
 
     def _give_up(self, error: Exception) -> None:
         self._context.lease_lost.set()
-        self._context.progress(f"the heartbeat stopped: {_translated(error)}")
+        self._context.progress(f"the heartbeat stopped: {_as_one_sentence(error)}")
 
 
 def _fail(job: str, message: str) -> NoReturn:
@@ -290,7 +298,7 @@ def _fail(job: str, message: str) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """Leaves at once: an orderly stop of Spark's gateway takes a second and can outlive a lost JVM."""
+    """Exits at once, because an orderly stop of Spark's gateway takes a second and may hang after a lost JVM."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

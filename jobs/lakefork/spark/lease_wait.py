@@ -1,16 +1,16 @@
-"""Waiting for what other runs hold: the lease of a dead one runs out, that of a living one may be given back."""
+"""Waits for leases of other runs: those of a dead run expire, those of a living run may be released."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from lakefork.catalog.jobs import HeldLease
+from lakefork.catalog.leases import HeldLease
 from lakefork.errors import LeaseHeldError
 
 POLL_SECONDS = 0.5
 
 
 class LeaseWait:
-    """One per run: it waits for each holder as long as a dead one could still hold its lease, or `seconds`."""
+    """Limits the waiting of a run: for each holder as long as a dead run could hold its lease, or `seconds`."""
 
     def __init__(
         self,
@@ -24,13 +24,13 @@ class LeaseWait:
         self._deadlines: dict[tuple[str, str], float] = {}
 
     def until_free(self, names: Mapping[str, str]) -> None:
-        """names: the leases, and what people call it that they are about."""
+        """Waits until the leases are free. names: lease names, each with the text for people."""
         while held := self._find_held(names):
             for lease in held:
-                self._look_at(lease, names[lease.name])
+                self._check(lease, names[lease.name])
             time.sleep(POLL_SECONDS)
 
-    def _look_at(self, lease: HeldLease, what: str) -> None:
+    def _check(self, lease: HeldLease, what: str) -> None:
         key = lease.name, lease.holder
         if key not in self._deadlines:
             seconds = min(lease.seconds_left, self._seconds) + POLL_SECONDS

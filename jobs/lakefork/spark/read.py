@@ -1,5 +1,6 @@
-"""Tables as Spark frames: what SELECT shows of hot rows and batches, or what the batches said at a snapshot."""
+"""Tables as Spark frames: the rows of SELECT, or what the batches held at a snapshot."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,19 +12,19 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakefork.catalog.connection import connect
-from lakefork.catalog.flushes import export_snapshot
-from lakefork.catalog.reads import AsOf, TableToRead, find_table_to_read
-from lakefork.cold.newest import TooLargeError, newest_versions
 from lakefork.errors import InvalidInputError, LimitError, SetupError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import defaults_query, versions_query
-from lakefork.hot.tables import HotTable
-from lakefork.maintenance.pruning import Batch, plan_scan
+from lakefork.model.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column
+from lakefork.read.newest import TooLargeError, newest_versions
+from lakefork.read.pruning import Batch, plan_scan
+from lakefork.read.tables import AsOf
 from lakefork.settings import Settings, load_settings
-from lakefork.spark.read_batches import BatchReader, frame_name, frame_schema
-from lakefork.spark.read_types import plain, shown
+from lakefork.spark.read_batches import BatchReader, frame_name, frame_schema, quoted
+from lakefork.spark.read_types import display_sql, to_plain
+from lakefork.spark.table_to_read import TableToRead, find_table_to_read
 from lakefork.storage import StorageOptions
-from lakefork.tables import DELETED, SEQ, SYSTEM_COLUMN_IDS, USER_ID, Column
+from lakefork.storage.installation import Installation
 
 
 def read_table(
@@ -35,7 +36,7 @@ def read_table(
     dsn: str | None = None,
     settings: Settings | None = None,
 ) -> DataFrame:
-    """The live rows of a table: its columns in order, then _seq and _deleted.
+    """Returns the live rows of a table: its columns in order, then _seq and _deleted.
 
     name: namespace.table. user: only the rows of this user of a USER table; None: those of all users, with _user_id as
     the last column. A SHARED table has no users, and a user is refused. as_of: a snapshot id or a time with a zone:
@@ -49,15 +50,15 @@ def read_table(
     address = dsn or settings.dsn
     if address is None:
         raise SetupError("read_table needs a database: pass dsn or set LAKEFORK_DSN")
-    captured = _capture(address, settings, name, catalog, user, as_of)
-    storage = StorageOptions(settings.storage.s3_endpoint, settings.storage.s3_region)
-    return _Frames(spark, captured, storage, whole_table=user is None).rows()
+    installation = Installation(address, settings)
+    captured = _capture(installation, name, catalog, user, as_of)
+    return _Frames(spark, captured, installation.storage, whole_table=user is None).rows()
 
 
 @dataclass(frozen=True)
-class Captured:
-    """What a read found in its transaction; hot: of what is in no batch yet the newest version of each key, deleted
-    ones too.
+class Capture:
+    """What a read found in its transaction. hot: the newest version of each key among unpublished rows, including
+    deleted ones.
     """
 
     table: TableToRead
@@ -65,20 +66,17 @@ class Captured:
     defaults: Mapping[int, Any]
 
 
-def _capture(dsn: str, settings: Settings, name: str, catalog: str, user: str | None, as_of: AsOf | None) -> Captured:
+def _capture(installation: Installation, name: str, catalog: str, user: str | None, as_of: AsOf | None) -> Capture:
     namespace, _, table_name = name.partition(".")
     if not namespace or not table_name:
-        raise InvalidInputError(f"table {name!r} needs a namespace: write namespace.table")
-    with connect(dsn) as connection:
-        snapshot = export_snapshot(connection)
-        table = find_table_to_read(connection, catalog, namespace, table_name, user, as_of)
+        raise InvalidInputError(f"table {name!r} needs a namespace: use namespace.table")
+    connect(installation.dsn).close()  # reports problems of the database first
+    reader = ArrowConnection(installation.dsn, read_only=True, timeout_seconds=0, max_bytes=sys.maxsize)
+    with closing(reader), reader.transaction():
+        table = find_table_to_read(reader, catalog, namespace, table_name, user, as_of)
         defaults = [column for column in table.definition.columns if column.initial_default is not None]
-        if not table.hot and not defaults:
-            return Captured(table, table.definition.arrow_schema.empty_table(), {})
-        with closing(ArrowConnection(dsn, read_only=True, timeout_seconds=0, max_bytes=0)) as reader:
-            reader.join_snapshot(snapshot.name)
-            hot = _read_hot(reader, table, user, settings.spark.hot_read_mb)
-            return Captured(table, hot, _read_defaults(reader, defaults))
+        hot = _read_hot(reader, table, user, installation.settings.spark.hot_read_mb)
+        return Capture(table, hot, _read_defaults(reader, defaults))
 
 
 def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, limit_mb: int) -> pa.Table:
@@ -86,7 +84,7 @@ def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, lim
     if not table.hot:
         return definition.arrow_schema.empty_table()
     users = None if user is None else [user]
-    query = versions_query(definition, [HotTable(one) for one in table.hot], users, waiting_only=True)
+    query = versions_query(definition, table.hot, users, waiting_only=True)
     owner = [USER_ID] if definition.per_user else []
     key = owner + [column.name for column in definition.key]
     try:
@@ -100,7 +98,7 @@ def _read_hot(reader: ArrowConnection, table: TableToRead, user: str | None, lim
 
 
 def _read_defaults(reader: ArrowConnection, columns: Sequence[Column]) -> dict[int, Any]:
-    """What Postgres makes of the texts in which the catalog keeps them."""
+    """Returns default values, converted by Postgres from the catalog's text."""
     if not columns:
         return {}
     with reader.stream(defaults_query(columns)) as batches:
@@ -112,15 +110,13 @@ def _read_defaults(reader: ArrowConnection, columns: Sequence[Column]) -> dict[i
 
 
 class _Frames:
-    """Puts the frame of a table together from those of its parts."""
+    """Combines the frames of batches and hot rows to that of a table."""
 
-    def __init__(self, spark: SparkSession, captured: Captured, storage: StorageOptions, *, whole_table: bool) -> None:
+    def __init__(self, spark: SparkSession, captured: Capture, storage: StorageOptions, *, whole_table: bool) -> None:
         self._spark = spark
         self._hot_rows = captured.hot
         self._definition = captured.table.definition
-        self._files = {file.path: file for file in captured.table.batches}
-        batches = [Batch(file.path, file.bounds, file.owner) for file in captured.table.batches]
-        self._plan = plan_scan(batches, self._definition.key[0], ())
+        self._plan = plan_scan(captured.table.batches, self._definition.key[0], ())
         system = [column for column in self._definition.system_columns if column.name != USER_ID or whole_table]
         self._columns = (*self._definition.columns, *system)
         self._names = [frame_name(column) for column in self._columns]
@@ -129,8 +125,10 @@ class _Frames:
         self._reader = BatchReader(spark, captured.table, captured.defaults, storage)
 
     def rows(self) -> DataFrame:
-        found = self._live_rows()
-        return found.select(*(shown(F.col(frame_name(one)), one.type).alias(one.name) for one in self._columns))
+        rows = self._live_rows()
+        return rows.selectExpr(
+            *(f"{display_sql(frame_name(one), one.type)} AS {quoted(one.name)}" for one in self._columns)
+        )
 
     def _live_rows(self) -> DataFrame:
         cold = self._cold()
@@ -140,17 +138,17 @@ class _Frames:
         live = hot.where(~F.col(_DELETED_NAME))
         if cold is None:
             return live
-        # What waits for a flush is newer than all that batches have of the same key.
+        # Waiting rows are newer than any batch's version of the same key.
         keys = F.broadcast(hot.select(*self._key))
         return live.union(cold.join(keys, self._key, "left_anti").select(*self._names))
 
     def _hot(self) -> DataFrame:
         rows = self._hot_rows.select([column.name for column in self._columns])
-        plain_rows = pa.table([plain(values) for values in rows.columns], names=self._names)
+        plain_rows = pa.table([to_plain(values) for values in rows.columns], names=self._names)
         return self._spark.createDataFrame(plain_rows, frame_schema(self._columns))
 
     def _cold(self) -> DataFrame | None:
-        """Live rows of batches; None without batches."""
+        """Returns live rows of batches; None without batches."""
         clean = [
             *self._without_tombstones([batch for batch in self._plan.clean if batch.none_deleted]),
             *(
@@ -159,33 +157,34 @@ class _Frames:
             ),
         ]
         parts = [self._not_deleted_later(part) for part in clean]
-        grouped = self._read(self._plan.grouped + self._plan.graves, self._columns) if self._plan.grouped else []
+        grouped = self._read(self._plan.grouped + self._plan.tombstones, self._columns) if self._plan.grouped else []
         if grouped:
             parts.append(self._newest(reduce(DataFrame.union, grouped)).where(~F.col(_DELETED_NAME)))
         return reduce(DataFrame.union, parts) if parts else None
 
     def _not_deleted_later(self, rows: DataFrame) -> DataFrame:
-        """Without the rows that have a newer tombstone in a batch of its own."""
-        graves = self._read(self._plan.graves, self._columns)
-        if not graves:
+        """Removes rows that have a newer tombstone in another batch."""
+        tombstones = self._read(self._plan.tombstones, self._columns)
+        if not tombstones:
             return rows
-        dead = reduce(DataFrame.union, graves).select(*self._key, F.col(_SEQ_NAME).alias("deleted_by"))
+        dead = reduce(DataFrame.union, tombstones).select(*self._key, F.col(_SEQ_NAME).alias("deleted_by"))
         newest = dead.groupBy(*self._key).agg(F.max("deleted_by").alias("deleted_by"))
         joined = rows.join(newest, self._key, "left")
         return joined.where(F.coalesce(F.col("deleted_by") < F.col(_SEQ_NAME), F.lit(True))).select(*self._names)
 
     def _without_tombstones(self, batches: Sequence[Batch]) -> list[DataFrame]:
-        """The catalog knows what _deleted is: it is not read."""
+        """Returns rows of batches without tombstones; _deleted is not read."""
         read = [column for column in self._columns if column.name != DELETED]
-        return [part.withColumn(_DELETED_NAME, F.lit(False)).select(*self._names) for part in self._read(batches, read)]
+        names = ["false AS " + name if name == _DELETED_NAME else name for name in self._names]
+        return [part.selectExpr(*names) for part in self._read(batches, read)]
 
     def _read(self, batches: Sequence[Batch], columns: Sequence[Column]) -> list[DataFrame]:
-        return self._reader.frames([self._files[batch.path] for batch in batches], columns)
+        return self._reader.frames(batches, columns)
 
     def _newest(self, versions: DataFrame) -> DataFrame:
         newest_first = Window.partitionBy(*self._key).orderBy(F.col(_SEQ_NAME).desc())
-        ranked = versions.withColumn("place", F.row_number().over(newest_first))
-        return ranked.where("place = 1").select(*self._names)
+        ranked = versions.withColumn("rank", F.row_number().over(newest_first))
+        return ranked.where("rank = 1").select(*self._names)
 
 
 _SEQ_NAME, _DELETED_NAME = (f"c{SYSTEM_COLUMN_IDS[name]}" for name in (SEQ, DELETED))

@@ -1,6 +1,6 @@
-"""Batches as Spark frames: by Spark's own reader wherever the catalog knows what is in a file, else by pyarrow.
+"""Batches as Spark frames: read by Spark where the catalog knows a file's content, otherwise by pyarrow.
 
-In the frames a column is called c<column_id>, because names of now may have meant something else in old files.
+Columns are called c<column_id> in the frames, because a current name may belong to another column in old files.
 """
 
 import datetime
@@ -16,27 +16,27 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from lakefork.catalog.reads import BatchFile, TableToRead
 from lakefork.cold.batch import FIELD_ID
-from lakefork.column_types import ColumnType
-from lakefork.spark.read_types import literal, microseconds, plain, plain_type, spark_type
+from lakefork.model.column_types import ColumnType
+from lakefork.model.tables import Column, TableDefinition
+from lakefork.read.pruning import Batch
+from lakefork.spark.read_types import literal, microseconds, plain_type, spark_type, to_plain
+from lakefork.spark.table_to_read import TableToRead
 from lakefork.storage import StorageOptions, open_path
-from lakefork.tables import Column, TableDefinition
 
-# Spark reads S3 only with jars that are not part of it, and takes paths with these characters for patterns.
+# Spark reads S3 only with extra jars, and takes paths with these characters for patterns.
 NOT_FOR_SPARK = re.compile(r"^s3://|[]\[{}*?\\]")
 READER_SETTINGS = ("spark.sql.files.", "spark.sql.parquet.")
 PATHS_PER_TASK = 20
+_BETWEEN_SETTINGS = "\x1e"
 
 
 @dataclass(frozen=True)
-class Written:
-    """A column as it is in files: its name there, unless that name may have meant another column, and its type."""
+class StoredColumn:
+    """A column as it is in files: its type, and its name there unless it may belong to another column."""
 
     column_id: int
     name: str
@@ -45,70 +45,70 @@ class Written:
 
 @dataclass(frozen=True)
 class BatchReader:
-    """defaults: by column id, what rows have that were written before a column was there."""
+    """Reads batches. defaults: by column id, the value of rows that were written before the column existed."""
 
     spark: SparkSession
     table: TableToRead
     defaults: Mapping[int, Any]
     storage: StorageOptions
 
-    def frames(self, batches: Iterable[BatchFile], columns: Sequence[Column]) -> list[DataFrame]:
-        """Frames with these columns that together have the rows of the batches."""
+    def frames(self, batches: Iterable[Batch], columns: Sequence[Column]) -> list[DataFrame]:
+        """Returns frames with these columns that together have the rows of the batches."""
         by_definition: defaultdict[int | None, list[str]] = defaultdict(list)
         for batch in batches:
             by_definition[self._written_under(batch)].append(batch.path)
         others = by_definition.pop(None, [])
-        known: defaultdict[tuple[Written | None, ...], list[str]] = defaultdict(list)
-        for place, paths in by_definition.items():
-            known[self._written(self.table.history[place or 0], columns)] += paths
+        known: defaultdict[tuple[StoredColumn | None, ...], list[str]] = defaultdict(list)
+        for version, paths in by_definition.items():
+            known[self._written(self.table.history[version or 0], columns)] += paths
         frames = [self._by_spark(columns, written, paths) for written, paths in known.items()]
         return frames + ([self._by_arrow(columns, others)] if others else [])
 
-    def _written_under(self, batch: BatchFile) -> int | None:
-        """A definition's place in the history; None: only the file itself can tell, or Spark cannot open it."""
-        place = bisect_right(self.table.history, batch.published, key=lambda one: one.definition_snapshot) - 1
-        if place < 0 or NOT_FOR_SPARK.search(batch.path) or not self._is_as_defined(batch, place):
+    def _written_under(self, batch: Batch) -> int | None:
+        """Returns the index of a batch's definition in the history; None: unknown, or Spark cannot open the file."""
+        version = bisect_right(self.table.history, batch.published, key=lambda one: one.definition_snapshot) - 1
+        if version < 0 or NOT_FOR_SPARK.search(batch.path) or not self._is_as_defined(batch, version):
             return None
-        return place
+        return version
 
-    def _is_as_defined(self, batch: BatchFile, place: int) -> bool:
-        """A flush may publish after an ALTER what it read before, and old definitions may have expired."""
-        return batch.column_ids == self._flat_ids[place] and place not in self._doubtful
+    def _is_as_defined(self, batch: Batch, version: int) -> bool:
+        """Tells whether a file matches a definition: a flush may publish after an ALTER what it read before."""
+        return batch.column_ids == self._flat_ids[version] and version not in self._ambiguous
 
     @functools.cached_property
     def _flat_ids(self) -> list[set[int]]:
-        """Of which columns there are statistics, by definition."""
+        """Returns the columns that have statistics, by definition."""
         return [
             {column.column_id for column in under.columns + under.system_columns if not column.type.element}
             for under in self.table.history
         ]
 
     @functools.cached_property
-    def _doubtful(self) -> frozenset[int]:
-        """Definitions whose files Spark could not read right if they were written under an older one: there are no
-        statistics of arrays, and Spark's reader widens types less than ALTER does.
+    def _ambiguous(self) -> frozenset[int]:
+        """Returns definitions whose files Spark might misread if they were written under an older one: arrays have no
+        statistics, and Spark's reader widens fewer types than ALTER.
         """
         found = set()
         types: defaultdict[int, set[ColumnType]] = defaultdict(set)
-        for place, under in enumerate(self.table.history):
+        for version, under in enumerate(self.table.history):
             for one in under.columns:
                 types[one.column_id].add(one.type)
                 if not all(_spark_widens(before, one.type) for before in types[one.column_id]):
-                    found.add(place)
+                    found.add(version)
                 if one.type.element and one.initial_default is not None:
-                    found.add(place)
+                    found.add(version)
         return frozenset(found)
 
-    def _written(self, under: TableDefinition, columns: Sequence[Column]) -> tuple[Written | None, ...]:
-        """What files have of each column; None where they do not have it."""
+    def _written(self, under: TableDefinition, columns: Sequence[Column]) -> tuple[StoredColumn | None, ...]:
+        """Returns how files store each column; None where it is missing."""
         by_id = {column.column_id: column for column in under.columns + under.system_columns}
         found = [by_id.get(column.column_id) for column in columns]
         return tuple(
-            one if one is None else Written(one.column_id, self._name_in_files(one), one.type) for one in found
+            one if one is None else StoredColumn(one.column_id, self._name_in_files(one), one.type) for one in found
         )
 
     def _name_in_files(self, column: Column) -> str:
-        """Spark finds columns by id, but filters row groups by name: nothing is pushed by a name that is in doubt."""
+        """Returns the name for pushing filters, which Spark does by name; None if the name is ambiguous."""
         is_sure = self._ids_by_name[column.name.lower()] == {column.column_id}
         return column.name if is_sure else f"{column.name}#{column.column_id}"
 
@@ -121,22 +121,21 @@ class BatchReader:
         return found
 
     def _by_spark(
-        self, columns: Sequence[Column], written: Sequence[Written | None], paths: Sequence[str]
+        self, columns: Sequence[Column], written: Sequence[StoredColumn | None], paths: Sequence[str]
     ) -> DataFrame:
         schema = StructType([_struct_field(one) for one in written if one])
         files = [f"file:{path}" for path in paths]
         frame = _by_field_id(self.spark).read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(*files)
-        found = frame.select(*(self._value(*pair) for pair in zip(columns, written, strict=True)))
+        found = frame.selectExpr(*(self._value(*pair) for pair in zip(columns, written, strict=True)))
         return _nothing(self.spark, columns).union(found)  # a frame of the caller's session
 
-    def _value(self, column: Column, written: Written | None) -> SparkColumn:
+    def _value(self, column: Column, written: StoredColumn | None) -> str:
+        """As text: Column objects cost many calls into the JVM. A cast, also to its own type, drops the field id."""
         if written is None:
             value = literal(self.defaults.get(column.column_id), column.type)
         else:
-            value = F.col(_quoted(written.name))
-            if written.type != column.type:
-                value = value.cast(spark_type(column.type))
-        return value.alias(frame_name(column), metadata={})
+            value = f"CAST({quoted(written.name)} AS {spark_type(column.type).simpleString()})"
+        return f"{value} AS {frame_name(column)}"
 
     def _by_arrow(self, columns: Sequence[Column], paths: Sequence[str]) -> DataFrame:
         defaults, storage = dict(self.defaults), self.storage
@@ -156,18 +155,24 @@ _SESSIONS: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 
 
 def _by_field_id(spark: SparkSession) -> SparkSession:
-    """That columns are found by id is a setting of a session, and the caller's is not ours to change."""
+    """Returns a session that finds columns by field id; the caller's session must not change."""
     session = _SESSIONS.get(spark) or spark.newSession()
     _SESSIONS[spark] = session
-    for name, value in spark.conf.getAll.items():
+    for name, value in _settings_of(spark).items():
         if name.startswith(READER_SETTINGS):
             session.conf.set(name, value)
     session.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
     return session
 
 
+def _settings_of(spark: SparkSession) -> dict[str, str]:
+    """What spark.conf.getAll has, in one call into the JVM instead of three for each."""
+    entries = spark.conf._jconf.getAll().mkString(_BETWEEN_SETTINGS).split(_BETWEEN_SETTINGS)
+    return dict(entry.split(" -> ", 1) for entry in entries if entry)
+
+
 def _nothing(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
-    """No rows of these columns; Spark leaves it out of its plans."""
+    """Returns an empty frame of these columns, which Spark removes from its plans."""
     values = (f"CAST(NULL AS {spark_type(column.type).simpleString()}) AS {frame_name(column)}" for column in columns)
     return spark.range(0).where("false").selectExpr(*values)
 
@@ -185,18 +190,18 @@ def _spark_widens(before: ColumnType, now: ColumnType) -> bool:
     return before == now or (same_kind and now.name != "float32")
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _struct_field(written: Written) -> StructField:
+def _struct_field(written: StoredColumn) -> StructField:
     return StructField(written.name, spark_type(written.type), True, {"parquet.field.id": written.column_id})
 
 
 def read_batch(
     path: str, columns: Sequence[Column], defaults: Mapping[int, Any], storage: StorageOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with these columns, found by field id; what the file itself says holds."""
+    """Reads these columns of a file by field id; types and names come from the file itself."""
     filesystem, inner = open_path(path, storage)
     with filesystem.open_input_file(inner) as file:
         parquet = pq.ParquetFile(file, pre_buffer=True)
@@ -214,7 +219,7 @@ def _rows_of_now(
     for column in columns:
         kind = plain_type(column.type.arrow)
         if column.column_id in names:
-            values.append(plain(rows[names[column.column_id]]).cast(kind))
+            values.append(to_plain(rows[names[column.column_id]]).cast(kind))
         else:
             values.append(pa.repeat(_plain_scalar(defaults.get(column.column_id), column), rows.num_rows))
     return pa.table(values, names=[frame_name(column) for column in columns])
@@ -225,7 +230,7 @@ def _plain_scalar(value: Any, column: Column) -> pa.Scalar:
 
 
 def _plain_value(value: Any) -> Any:
-    """Arrow makes neither bytes of UUIDs nor numbers of times."""
+    """Converts UUIDs to bytes and times to numbers, which Arrow does not."""
     if isinstance(value, list):
         return [_plain_value(one) for one in value]
     if isinstance(value, datetime.time):

@@ -1,4 +1,4 @@
-"""Errors of Spark tasks: those that retries cannot mend are results, so that they reach the reader as they are."""
+"""Errors of Spark tasks: final ones are returned as results, so that their message reaches the user unchanged."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def attempt(action: Callable[[], Result]) -> Result | LakeforkError:
-    """Runs in a task."""
+    """Calls a function in a task, and returns its result or a final error."""
     try:
         return action()
     except LakeforkError as error:
@@ -19,8 +19,8 @@ def attempt(action: Callable[[], Result]) -> Result | LakeforkError:
         return database_error(error)
 
 
-def good(found: Result | LakeforkError) -> Result:
-    """Runs in the driver."""
+def unwrap(found: Result | LakeforkError) -> Result:
+    """Yields the results in the driver; raises the first error."""
     if isinstance(found, LakeforkError):
         raise found
     return found

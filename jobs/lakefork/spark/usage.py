@@ -1,4 +1,4 @@
-"""Memory and processor time of a job: its driver, JVM and Python workers together, and executors elsewhere."""
+"""Measures memory and processor time of a job: driver, JVM and Python workers, and remote executors."""
 
 import contextlib
 from typing import Any
@@ -12,15 +12,15 @@ OF_EXECUTORS = ("ProcessTreeJVMRSSMemory", "ProcessTreePythonRSSMemory")
 
 
 def _executors_bytes() -> int:
-    """The peaks of executors on a cluster, as they last reported them; a driver that executes is measured itself."""
+    """Returns the peak memory of executors on a cluster as last reported; a local driver is measured itself."""
     from pyspark import SparkContext
 
     spark: Any = SparkContext._active_spark_context
-    if getattr(spark, "_jsc", None) is None or spark.master.startswith("local"):  # none, or not up yet
+    if getattr(spark, "_jsc", None) is None or spark.master.startswith("local"):  # none, or not started yet
         return 0
     with contextlib.suppress(Py4JError, OSError):
         found = spark._jsc.sc().statusStore().executorList(False)
-        executors = [found.apply(place) for place in range(found.size())]
+        executors = [found.apply(index) for index in range(found.size())]
         metrics = [one.peakMemoryMetrics() for one in executors if one.id() != "driver"]
         reported = [one.get() for one in metrics if one.isDefined()]
         return int(sum(one.getMetricValue(name) for one in reported for name in OF_EXECUTORS))
@@ -28,7 +28,7 @@ def _executors_bytes() -> int:
 
 
 class UsageMeter:
-    """Sampled from time to time; remembers the peak, and the time of processes that have ended."""
+    """Samples usage; remembers the peak, and the processor time of processes that have ended."""
 
     def __init__(self) -> None:
         me = psutil.Process()

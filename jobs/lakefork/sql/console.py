@@ -1,4 +1,4 @@
-"""SQL for people at a terminal: what the commands sql, load and schemas do."""
+"""SQL at a terminal: the commands sql, load and schemas."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from lakefork.errors import InvalidInputError, LakeforkError
+from lakefork.errors import InvalidInputError, LakeforkError, printable
 from lakefork.progress import Bar
 from lakefork.settings import load_settings
 from lakefork.sql.engine import Engine, Outcome
@@ -22,9 +22,9 @@ WIDEST = 60
 def run_sql(
     dsn: str, session: dict[str, Any], text: str, say: Callable[[str], None], *, as_json: bool
 ) -> LakeforkError | None:
-    """Returns the error that ended it; what came before that stays done.
+    """Runs a text and returns the error that ended it, if any; earlier statements stay executed.
 
-    The answer is told before anything is closed: whoever interrupts the closing has it.
+    The answer is printed before anything is closed, so that interrupting the close does not lose it.
     """
     started = time.monotonic()
     with Engine(load_settings(), dsn) as engine:
@@ -40,7 +40,7 @@ def run_sql(
 def load_file(
     dsn: str, session: dict[str, Any], table: str, file: Path, as_user: str | None, say: Callable[[str], None]
 ) -> tuple[int, float]:
-    """How many rows there were, and the seconds that it took; all of them get there, or none."""
+    """Loads a file atomically; returns the number of rows and the seconds it took."""
     rows = _read(file)
     bar, text = Bar(say, rows.num_rows), f"{rows.num_rows:,} rows of {file.name} into {table}"
     bar.reach(0, text)
@@ -52,7 +52,7 @@ def load_file(
 
 
 def rewrite_schemas(dsn: str, catalog: str) -> int:
-    """Of how many namespaces."""
+    """Rewrites the schema files; returns the number of namespaces."""
     with Engine(load_settings(), dsn) as engine:
         return engine.rewrite_schemas(Session(catalog, role=Role.ADMIN))
 
@@ -86,11 +86,11 @@ def _text(result: Result) -> str:
         return _table(result)
     if isinstance(result, Affected):
         return f"{result.affected_rows} row{'' if result.affected_rows == 1 else 's'} affected"
-    return "done"
+    return "done" if result.warning is None else f"done; warning: {result.warning}"
 
 
 def _table(result: Rows) -> str:
-    cells = [result.columns, *([_cell(value) for value in row] for row in result.rows)]
+    cells = [[_cell(title) for title in result.columns], *([_cell(value) for value in row] for row in result.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     lines.insert(1, "  ".join("-" * width for width in widths))
@@ -101,5 +101,5 @@ def _table(result: Rows) -> str:
 def _cell(value: Any) -> str:
     plain = json_value(value)
     text = "NULL" if plain is None else plain if isinstance(plain, str) else dumps(plain)
-    text = text.replace("\n", "\\n").replace("\r", "\\r")
+    text = printable(text[: WIDEST + 1])
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

@@ -1,8 +1,8 @@
-"""The SQL engine: a session and a text in, results or one clear error out. Threads may share it."""
+"""The SQL engine: executes a text for a session, and returns results or one error. Threads may share it."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -10,41 +10,48 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakefork.catalog.catalogs import find_catalog
+from lakefork.cold.schema_writer import SchemaWriter
 from lakefork.database_errors import all_domain_errors, saving
 from lakefork.errors import (
+    CancelledError,
     DatabaseError,
     InvalidInputError,
     LakeforkError,
+    OutcomeUnknownError,
     PermissionDeniedError,
     StorageError,
     os_reason,
 )
+from lakefork.model.tables import fold
+from lakefork.read.requests import ScanResult
 from lakefork.settings import Settings
-from lakefork.sql import statements as st
+from lakefork.sql.ddl.namespaces import Namespaces
+from lakefork.sql.ddl.tables import Tables
 from lakefork.sql.expressions import bind, highest_parameter
-from lakefork.sql.grammar import parse
-from lakefork.sql.namespaces import Namespaces
-from lakefork.sql.quick_insert import QuickInserter
+from lakefork.sql.parse import statements as st
+from lakefork.sql.parse.grammar import SqlSyntaxError, parse, parse_until_error
+from lakefork.sql.read.select import Prepared, Reader
 from lakefork.sql.resources import Resources
-from lakefork.sql.results import Affected, Done, Result, Rows, from_columns
-from lakefork.sql.schemas import SchemaWriter
-from lakefork.sql.select import Prepared, Reader
+from lakefork.sql.results import Affected, Collected, Done, Result, Rows, Sink, from_columns
 from lakefork.sql.session import Role, Session
-from lakefork.sql.show import Shower
-from lakefork.sql.system import SYSTEM_NAMESPACES
-from lakefork.sql.system_writes import SystemWriter
-from lakefork.sql.tables import Tables
-from lakefork.sql.versions import Found
+from lakefork.sql.system.backups import Backups
+from lakefork.sql.system.relations import SYSTEM_NAMESPACES
+from lakefork.sql.system.show import ShowStatements
+from lakefork.sql.system.writes import SystemWriter
 from lakefork.sql.workers.pool import Cancellation, statement_limits
-from lakefork.sql.write import Writer
-from lakefork.tables import fold
+from lakefork.sql.write import receipts
+from lakefork.sql.write.quick_insert import QuickInserter
+from lakefork.sql.write.receipts import Receipt, Receipts
+from lakefork.sql.write.write import Writer
+from lakefork.storage.installation import Installation
 
-KEPT_TEXTS = 1_000
+CACHED_TEXTS = 1_000
+QUERIES = (st.Explain, st.ShowNamespaces, st.ShowTables, st.DescribeTable, st.ShowTableStats, st.ShowManifestCache)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was done before an error, and the error."""
+    """The results before an error, and the error."""
 
     results: list[Result] = field(default_factory=list)
     error: LakeforkError | None = None
@@ -54,14 +61,15 @@ class Engine:
     """One per process and database: it holds connections, so close it."""
 
     def __init__(self, settings: Settings, dsn: str) -> None:
-        self._resources = Resources(settings, dsn)
+        self._resources = Resources(Installation(dsn, settings))
         self._writer = Writer(self._resources)
         self._quick = QuickInserter(self._resources)
         self._system = SystemWriter(self._resources)
-        self._schemas = SchemaWriter(self._resources)
-        self._namespaces = Namespaces(self._resources)
+        self._schemas = SchemaWriter(self._resources.storage)
+        self._namespaces = Namespaces(self._resources, self._schemas)
         self._tables = Tables(self._resources, self._schemas)
-        self._shower = Shower(self._resources)
+        self._shower = ShowStatements(self._resources, self._schemas)
+        self._backups = Backups(self._resources)
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +78,11 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Releases what can be released, within seconds; raises nothing, whatever became of Postgres."""
+        """Releases everything within seconds; never raises, whatever the state of Postgres."""
         self._resources.close()
 
     def execute(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> list[Result]:
-        """All statements in order; the first error ends it, and what came before stays done."""
+        """Executes all statements in order; the first error ends the text, and earlier statements stay executed."""
         outcome = self.run(session, text, parameters)
         if outcome.error:
             raise outcome.error
@@ -83,38 +91,68 @@ class Engine:
     def run(
         self, session: Session, text: str, parameters: Sequence[Any] = (), cancellation: Cancellation | None = None
     ) -> Outcome:
-        """Like execute, but tells what was done before an error; cancellation: with which others can end it."""
-        results: list[Result] = []
+        """Like execute, but also returns the results before an error; another thread can end it by `cancellation`."""
+        sink = Collected()
+        error = self.run_into(sink, session, text, parameters, cancellation)
+        return Outcome(sink.results, error)
+
+    def run_into(
+        self,
+        sink: Sink,
+        session: Session,
+        text: str,
+        parameters: Sequence[Any] = (),
+        cancellation: Cancellation | None = None,
+        receipt: Receipt | None = None,
+    ) -> LakeforkError | None:
+        """Hands over each answer as soon as it is there, rows in chunks; returns the error that ended it.
+
+        receipt: names the request; what an earlier attempt at it did is not done again.
+        """
         seconds = self._resources.settings.statement_timeout_seconds
         try:
-            statements = parsed(text)
-            if parameters:
-                refuse_unused(statements, len(parameters))
-            for statement in statements:
+            statements, mistake = _parsed_until_error(text)
+            if parameters and mistake is None:
+                reject_unused(statements, len(parameters))
+            with self._domain_errors():
+                past = Receipts(self._resources.catalog, receipt) if receipt else None
+            for place, statement in enumerate(statements):
+                if cancellation is not None:
+                    cancellation.check()
+                sink.begin(statement)
                 with self._domain_errors(), statement_limits(seconds, cancellation):
-                    results.append(self._execute(session, statement, parameters))
+                    if isinstance(statement, st.Select):
+                        self._select(sink, session, statement, parameters)
+                    elif past is None or isinstance(statement, QUERIES):
+                        sink.add(self._execute(session, statement, parameters))
+                    else:
+                        execute = functools.partial(self._execute, session, statement, parameters)
+                        sink.add(past.once(place, statement.text, execute))
         except LakeforkError as error:
-            return Outcome(results, error)
-        return Outcome(results)
+            is_cancelled = cancellation is not None and cancellation.is_cancelled
+            if is_cancelled and not isinstance(error, OutcomeUnknownError):
+                return CancelledError("the statement was cancelled")
+            return error
+        return mistake
 
     @contextmanager
     def _domain_errors(self) -> Iterator[None]:
-        """Whatever a driver reports becomes an error of Lakefork."""
+        """Translates errors of drivers."""
         try:
             with all_domain_errors():
                 yield
         except DatabaseError:
-            self._resources.drop_idle_connections()  # after a restart of Postgres none of them is any good
+            self._resources.drop_idle_connections()  # after a restart of Postgres all of them are broken
             raise
         except UnicodeEncodeError as error:
-            raise InvalidInputError("a text has half of a surrogate pair, which is no UTF-8: leave it out") from error
+            raise InvalidInputError("a text contains half of a surrogate pair, which is not valid UTF-8") from error
         except pa.ArrowException as error:
             raise InvalidInputError(f"the rows cannot be converted: {str(error).partition(chr(10))[0]}") from error
         except OSError as error:
             raise StorageError(f"a file cannot be read or written: {os_reason(error)}") from error
 
     def load(self, session: Session, table: str, rows: pa.Table, *, as_user: str | None = None) -> int:
-        """Appends many rows at once; their columns are those of the table, by name."""
+        """Appends an Arrow table; columns are matched by name."""
         statement, *others = parsed(f"DESCRIBE TABLE {table}")
         if others or not isinstance(statement, st.DescribeTable):
             raise InvalidInputError(f"{table} is not the name of a table")
@@ -122,7 +160,7 @@ class Engine:
             return self._writer.load(session, statement.name, rows, as_user)
 
     def role_of(self, catalog: str, user: str) -> Role:
-        """What system.users says; user, if it does not know them."""
+        """Returns the user's role in system.users; `user` if not listed."""
         with self._domain_errors(), self._resources.catalog.connection() as connection:
             row = connection.execute(
                 "SELECT role, deleted_at FROM system.users WHERE catalog_name = %s AND user_id = %s", (catalog, user)
@@ -132,26 +170,15 @@ class Engine:
         return Role.named(row["role"]) if row else Role.USER
 
     def rewrite_schemas(self, session: Session) -> int:
-        """Writes all schema files of the catalog again; returns the number of namespaces."""
+        """Rewrites all schema files of the catalog; returns the number of namespaces."""
         session.require(Role.ADMIN, "rewriting schema files")
         with self._domain_errors(), self._resources.catalog.connection() as connection:
             catalog = find_catalog(connection, session.catalog)
-            tables: dict[str, list[str]] = {}
-            for row in connection.execute(
-                "SELECT schema_name, table_name FROM lakefork.visible_schema(%(c)s) "
-                "LEFT JOIN lakefork.visible_table(%(c)s) USING (schema_id)",
-                {"c": catalog.catalog_id},
-            ):
-                tables.setdefault(row["schema_name"], []).extend([row["table_name"]] if row["table_name"] else [])
-            for namespace, names in tables.items():
-                self._schemas.write(connection, catalog, namespace, names, newest_only=False)
-        return len(tables)
+            return self._schemas.rewrite(connection, catalog)
 
     def _execute(self, session: Session, statement: st.Statement, parameters: Sequence[Any]) -> Result:
         if isinstance(statement, st.Insert | st.Update | st.Delete):
             return Affected(statement.text, self._write(session, statement, parameters))
-        if isinstance(statement, st.Select):
-            return self._select(session, statement, parameters)
         if isinstance(statement, st.Explain):
             return self._explain(session, statement, parameters)
         shown = self._shows().get(type(statement))
@@ -159,12 +186,10 @@ class Engine:
             return shown(session, statement)
         change = self._changes().get(type(statement))
         if change is None:
-            raise InvalidInputError(
-                f"{statement.text.split()[0].upper()} … is understood, but this version cannot do it yet"
-            )
+            raise InvalidInputError(f"{statement.text.split()[0].upper()} … is not implemented yet")
         with saving():
-            change(session, statement)
-        return Done(statement.text)
+            warning = change(session, statement)
+        return Done(statement.text, warning)
 
     def _write(self, session: Session, statement: st.Insert | st.Update | st.Delete, parameters: Sequence[Any]) -> int:
         namespace = fold(statement.name.namespace or session.namespace or "")
@@ -172,7 +197,7 @@ class Engine:
             with saving():
                 return self._write_with(self._system, session, statement, parameters)
         if isinstance(statement, st.Insert):
-            if self._quick.insert(session, statement, parameters):
+            if not receipts.is_wanted() and self._quick.insert(session, statement, parameters):
                 return 1
             return self._writer.insert(session, statement, parameters, learn=self._quick.learn)
         return self._write_with(self._writer, session, statement, parameters)
@@ -190,27 +215,32 @@ class Engine:
             return writer.delete(session, statement, parameters)
         return writer.insert(session, statement, parameters)
 
-    def _select(self, session: Session, statement: st.Select, parameters: Sequence[Any]) -> Rows:
+    def _select(self, sink: Sink, session: Session, statement: st.Select, parameters: Sequence[Any]) -> None:
         resources = self._resources
-        prepared = self._prepare(session, bind(statement.query, parameters, session), with_views=True)
-        return Rows(statement.text, resources.workers.run(prepared.request(max_rows=resources.settings.max_rows)))
+        prepared = self._prepare(session, bind(statement.query, parameters, session))
+        if sink.max_rows is None:
+            request = prepared.request(max_rows=resources.settings.max_rows)
+        else:
+            request = prepared.request(max_rows=sink.max_rows + 1, cut=True)
+        with closing(resources.workers.stream(request)) as chunks:
+            sink.stream(statement.text, chunks)
 
-    def _prepare(self, session: Session, query: exp.Expr, *, with_views: bool) -> Prepared:
+    def _prepare(self, session: Session, query: exp.Expr) -> Prepared:
         resources = self._resources
         with resources.readers.transaction() as connection:
             reader = Reader(
                 connection, resources.workers, resources.lookup, session, resources.manifests, resources.hot_cache
             )
-            return reader.prepare(query, with_views=with_views)
+            return reader.prepare(query, with_views=True)
 
     def _explain(self, session: Session, statement: st.Explain, parameters: Sequence[Any]) -> Rows:
-        """What would be read, and why not more; counts tell of all rows, so they are not for those who see some."""
-        prepared = self._prepare(session, bind(statement.query, parameters, session), with_views=False)
+        """Explains what would be read and skipped; users who see only some rows get no counts."""
+        prepared = self._prepare(session, bind(statement.query, parameters, session))
         rows = [
             (
-                scan.table, *(_counts(scan.found) if scan.found.wanted.row_filter is None else (None,) * 5),
-                ", ".join(map(str, (*scan.found.wanted.predicates, *scan.found.wanted.filters))) or None,
-                scan.found.wanted.row_filter, count,
+                scan.table, *(_counts(scan.found) if scan.found.request.row_filter is None else (None,) * 5),
+                ", ".join(map(str, (*scan.found.request.predicates, *scan.found.request.filters))) or None,
+                scan.found.request.row_filter, count,
             )
             for scan, count in zip(prepared.scans, self._count_rows(prepared), strict=True)
         ]  # fmt: skip
@@ -235,9 +265,12 @@ class Engine:
             st.DescribeTable: show.describe,
             st.ShowTableStats: show.statistics,
             st.ShowManifestCache: show.manifest_cache,
+            st.ShowBackup: self._backups.show,
+            st.BackupDatabase: self._backups.backup,
+            st.RestoreDatabase: self._backups.restore,
         }
 
-    def _changes(self) -> dict[type, Callable[..., None]]:
+    def _changes(self) -> dict[type, Callable[..., str | None]]:
         namespaces, tables = self._namespaces, self._tables
         return {
             st.CreateNamespace: namespaces.create,
@@ -250,25 +283,33 @@ class Engine:
         }
 
 
-def _counts(found: Found) -> tuple[int, int, int, int, str | None]:
-    """batches_grouped: those in which a key may have several versions; skipped: how many batches were, and by what."""
+def _counts(found: ScanResult) -> tuple[int, int, int, int, str | None]:
+    """Returns counts. batches_grouped: batches whose keys may have several versions; skipped: batches by reason."""
     plan = found.plan
     skipped = "; ".join(f"{count} by {reason}" for reason, count in plan.skipped.items())
     return found.hot_versions, found.batches, len(plan.batches), len(plan.grouped), skipped or None
 
 
-@functools.lru_cache(maxsize=KEPT_TEXTS)
+@functools.lru_cache(maxsize=CACHED_TEXTS)
 def _short_text(text: str) -> tuple[st.Statement, ...]:
     return tuple(parse(text))
 
 
-def refuse_unused(statements: Sequence[st.Statement], count: int) -> None:
-    """More values than parameters are a mistake that would go unnoticed."""
+def reject_unused(statements: Sequence[st.Statement], count: int) -> None:
+    """Refuses surplus parameters, a mistake that would otherwise go unnoticed."""
     highest = max((highest_parameter(vars(statement)) for statement in statements), default=0)
     if count > highest:
         raise InvalidInputError(f"{count} parameters were given, and the text uses {highest}")
 
 
 def parsed(text: str) -> Sequence[st.Statement]:
-    """Texts come again and again; long ones hold data and do not."""
+    """Parses a text, with a cache for short texts; long ones contain data and are not repeated."""
     return _short_text(text) if len(text) <= 10_000 else parse(text)
+
+
+def _parsed_until_error(text: str) -> tuple[Sequence[st.Statement], SqlSyntaxError | None]:
+    """Parses a text up to its first error. Errors are not cached, because a re-raised exception keeps tracebacks."""
+    try:
+        return parsed(text), None
+    except SqlSyntaxError:
+        return parse_until_error(text)

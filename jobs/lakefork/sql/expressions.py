@@ -1,4 +1,4 @@
-"""Expressions of users: parameters filled in, who CURRENT_USER is, and which of them are constants."""
+"""Users' expressions: binds parameters and CURRENT_USER, and recognizes constants."""
 
 import datetime
 import json
@@ -10,29 +10,44 @@ from typing import Any
 from sqlglot import exp
 
 from lakefork.errors import InvalidInputError
-from lakefork.predicates import text_of
+from lakefork.model.predicates import text_of
 from lakefork.sql.session import Session
 
-MOST_DIGITS = 40
+MAX_PARAMETER_DIGITS = 40
+
+
+_BOUND = (exp.Placeholder, exp.CurrentUser, exp.SessionUser)
 
 
 def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> exp.Expr:
-    """The expression with values for ? and $n, and the session's user for CURRENT_USER; a copy, if it has any."""
-    if expression.find(exp.Placeholder, exp.CurrentUser, exp.SessionUser) is None:
+    """Binds ? and $n, and CURRENT_USER to the session's user; returns a copy if there are any."""
+    if expression.find(*_BOUND) is None:
         return expression
+    bound = expression.copy()
+    for node in list(bound.find_all(*_BOUND)):
+        value = (
+            literal(_value(parameters, int(node.name) - 1))
+            if isinstance(node, exp.Placeholder)
+            else exp.Literal.string(session.own_user())
+        )
+        if node is bound:
+            return value
+        _replace_node(node, value)
+    return bound
 
-    def filled(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Placeholder):
-            return literal(_value(parameters, int(node.name) - 1))
-        if isinstance(node, exp.CurrentUser | exp.SessionUser):
-            return exp.Literal.string(session.own_user())
-        return node
 
-    return expression.transform(filled)
+def _replace_node(node: exp.Expr, value: exp.Expr) -> None:
+    """Replaces a node like node.replace, which scans all siblings and takes minutes with many parameters."""
+    parent, key, index = node.parent, node.arg_key, node.index
+    if parent is None or key is None or index is None:
+        node.replace(value)
+        return
+    parent.args[key][index] = value
+    value.parent, value.arg_key, value.index = parent, key, index
 
 
 def highest_parameter(value: Any) -> int:
-    """The number of the last parameter in expressions, wherever they are within tuples and mappings."""
+    """Returns the highest parameter number in expressions, also within tuples and mappings."""
     if isinstance(value, exp.Expr):
         return max((int(node.name) for node in value.find_all(exp.Placeholder)), default=0)
     if isinstance(value, Mapping):
@@ -42,12 +57,12 @@ def highest_parameter(value: Any) -> int:
 
 def _value(parameters: Sequence[Any], position: int) -> Any:
     if not 0 <= position < len(parameters):
-        raise InvalidInputError(f"there is no value for parameter {position + 1}: {len(parameters)} were given")
+        raise InvalidInputError(f"parameter {position + 1} has no value: {len(parameters)} were given")
     return parameters[position]
 
 
 def literal(value: Any) -> exp.Expr:
-    """A Python value as an expression."""
+    """Returns a Python value as an expression."""
     try:
         return _literal(value)
     except (RecursionError, TypeError, ValueError, OverflowError) as error:
@@ -60,15 +75,15 @@ def _literal(value: Any) -> exp.Expr:
     if isinstance(value, bool):
         return exp.true() if value else exp.false()
     if isinstance(value, int):
-        if abs(value) >= 10**MOST_DIGITS:
-            raise InvalidInputError(f"a parameter has more than {MOST_DIGITS} digits")
+        if abs(value) >= 10**MAX_PARAMETER_DIGITS:
+            raise InvalidInputError(f"a parameter has more than {MAX_PARAMETER_DIGITS} digits")
         return _signed(str(abs(value)), negative=value < 0)
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise InvalidInputError(f"a parameter cannot be the decimal {value}")
         return _signed(format(value.copy_abs(), "f"), negative=value.is_signed())
     if isinstance(value, str):
-        value.encode()  # half of a surrogate pair cannot be sent
+        value.encode()  # half of a surrogate pair cannot be encoded
         return exp.Literal.string(value)
     if isinstance(value, Mapping):
         return _cast(json.dumps(value), "JSON")
@@ -99,7 +114,7 @@ def _cast(text: str, kind: str) -> exp.Expr:
 
 
 def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
-    """(True, value) for a plain literal, (False, None) for all else."""
+    """Returns (True, value) for a literal, (False, None) for anything else."""
     if isinstance(expression, exp.Paren):
         return constant(expression.this)
     if isinstance(expression, exp.Null):
@@ -113,5 +128,5 @@ def constant(expression: exp.Expr | None) -> tuple[bool, Any]:
         if expression.is_string:
             return True, str(expression.this)
         digits = str(expression.this)
-        return (True, int(digits)) if digits.isdecimal() and len(digits) <= MOST_DIGITS else (False, None)
+        return (True, int(digits)) if digits.isdecimal() and len(digits) <= MAX_PARAMETER_DIGITS else (False, None)
     return False, None

@@ -1,4 +1,4 @@
-"""Who may see and change which rows: own rows of USER tables and those of SHARED ones, as rules of system.users say."""
+"""Decides who may see and change which rows: own rows of USER tables, and rows that rules of system.users allow."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from sqlglot import exp
 
 from lakefork.errors import PermissionDeniedError
 from lakefork.hot.connections import ArrowConnection
-from lakefork.predicates import postgres_text
-from lakefork.sql.grammar import Rule, parse_rule
+from lakefork.model.predicates import postgres_text
+from lakefork.model.tables import Column, TableDefinition, TableKind, fold
+from lakefork.sql.parse.grammar import Rule, parse_rule
 from lakefork.sql.session import Role, Session
-from lakefork.tables import Column, TableDefinition, fold
 
-KEPT_RULES = 100_000
+CACHED_RULES = 100_000
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class KnownRules:
         self._rules: dict[tuple[int, int, int, str, str], tuple[str, ...]] = {}
 
     def access(self, session: Session, definition: TableDefinition) -> Access | None:
-        """To all own rows of a USER table; None: the rules must be read. What old ones refuse, new ones may allow."""
+        """Returns access to all own rows of a USER table if known rules allow it; None: the rules must be read."""
         user = session.own_user()
         if session.role >= Role.SERVICE:
             return Access(user)
@@ -45,18 +45,18 @@ class KnownRules:
 
     def remember(self, definition: TableDefinition, access: Access) -> None:
         if access.user_id is not None and access.rules is not None and access.row_filter is None:
-            if len(self._rules) >= KEPT_RULES:
+            if len(self._rules) >= CACHED_RULES:
                 self._rules.clear()
             self._rules[_known_by(definition, access.user_id)] = access.rules
 
 
 def _known_by(definition: TableDefinition, user: str) -> tuple[int, int, int, str, str]:
-    """A new column or another name may make a rule apply that did not before."""
+    """Returns the definition's parts that rules depend on; a new column or name may make a rule apply."""
     return definition.catalog_id, definition.table_id, definition.definition_snapshot, str(definition), user
 
 
 def read_access(connection: ArrowConnection, session: Session, definition: TableDefinition) -> Access:
-    """Services and admins read the rows of all users."""
+    """Returns the access for reading; services and admins read the rows of all users."""
     if session.role >= Role.SERVICE:
         return Access(None)
     return _user_access(connection, session.own_user(), definition)
@@ -65,7 +65,7 @@ def read_access(connection: ArrowConnection, session: Session, definition: Table
 def write_access(
     connection: ArrowConnection, session: Session, definition: TableDefinition, as_user: str | None
 ) -> Access:
-    """Rows of USER tables are written for one user: the session's own, or the one that AS USER names."""
+    """Returns the access for writing; rows of USER tables are written for the session's user or that of AS USER."""
     if as_user is not None:
         return _user_access(connection, _subject(connection, session, definition, as_user), definition)
     if session.role >= Role.SERVICE:
@@ -76,14 +76,14 @@ def write_access(
 def _subject(connection: ArrowConnection, session: Session, definition: TableDefinition, as_user: str) -> str:
     if session.role < Role.SERVICE:
         raise PermissionDeniedError("permission denied: AS USER requires service/admin role")
-    if definition.kind == "SHARED":
+    if definition.kind == TableKind.SHARED:
         raise PermissionDeniedError("AS USER clause not supported for SHARED tables: their rows belong to nobody")
     found = connection.query(
         f"SELECT 1 FROM lakefork.app_user WHERE catalog_id = {definition.catalog_id} AND deleted_at IS NULL "
         f"AND user_id = {postgres_text(as_user)}"
     )
     if not found.num_rows:
-        # The same words for unknown and deleted users: they tell nothing of who exists.
+        # The same message for unknown and deleted users, so that it does not reveal who exists.
         raise PermissionDeniedError("Invalid user_id for AS USER operation: name a user of system.users")
     return as_user
 
@@ -93,7 +93,7 @@ def _user_access(connection: ArrowConnection, user: str, definition: TableDefini
 
 
 def _access_under(texts: tuple[str, ...], definition: TableDefinition, user: str) -> Access:
-    """Own rows of USER tables are open unless rules narrow them; SHARED tables are closed unless rules open them."""
+    """Returns the access under rules, which narrow a user's own rows in USER tables and open SHARED tables."""
     owner = user if definition.per_user else None
     rules = usable_rules(
         [_parsed(text) for text in texts], definition.kind, definition.namespace, definition.name, definition.by_name
@@ -117,11 +117,11 @@ def usable_rules(
     """The rules by which a user may use a table, none of them if it is closed; None: it is open without any.
 
     A pattern with a row filter is about tables that have the column. A rule for just this table closes it when the
-    column is gone, because what it was to hide is not known any more.
+    column is gone, because it is unknown what it should hide.
     """
     named = [rule for rule in rules if rule.matches(namespace, table)]
     usable = [rule for rule in named if rule.column is None or fold(rule.column) in columns]
-    if not usable and kind != "SHARED" and all(rule.is_pattern for rule in named):
+    if not usable and kind != TableKind.SHARED and all(rule.is_pattern for rule in named):
         return None
     return usable
 
@@ -146,7 +146,7 @@ def _parsed(text: str) -> Rule:
 
 
 def row_filter(rule: Rule, definition: TableDefinition, user: str) -> str | None:
-    """The rule's condition as SQL over the table's columns; None: it holds for all rows."""
+    """Returns the rule's condition as SQL over the table's columns; None: all rows."""
     if rule.condition is None or rule.column is None:
         return None
     column = definition.by_name[fold(rule.column)]

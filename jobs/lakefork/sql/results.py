@@ -1,23 +1,26 @@
-"""What a statement answers, and its JSON form."""
+"""Results of statements, and their JSON form."""
 
 import base64
 import datetime
 import json
 import math
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
+
+from lakefork.sql.parse.statements import Statement
 
 EXACT_IN_JSON = 2**53
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The answer of a query; table is Arrow, rows the same as Python values."""
+    """The result of a query; table: as Arrow; rows: as Python values."""
 
     statement: str
     table: pa.Table
@@ -36,7 +39,7 @@ class Rows:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """As Python values; what Python cannot hold, such as infinite dates, as text."""
+    """Converts to Python values; values that Python cannot hold, such as infinite dates, become text."""
     try:
         return _moments(column) if pa.types.is_timestamp(column.type) else list(column.to_pylist())
     except (OverflowError, ValueError, pa.ArrowException):
@@ -46,7 +49,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _moments(column: pa.ChunkedArray) -> list[datetime.datetime | None]:
-    """Without Arrow's own conversion, which imports pandas for a second or two."""
+    """Converts timestamps without Arrow's own conversion, which imports pandas."""
     zone = column.type.tz and datetime.UTC
     start = datetime.datetime(1970, 1, 1, tzinfo=zone)
     numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
@@ -55,7 +58,7 @@ def _moments(column: pa.ChunkedArray) -> list[datetime.datetime | None]:
 
 @dataclass(frozen=True)
 class Affected:
-    """The answer of INSERT, UPDATE and DELETE."""
+    """The result of INSERT, UPDATE and DELETE."""
 
     statement: str
     affected_rows: int
@@ -66,19 +69,65 @@ class Affected:
 
 @dataclass(frozen=True)
 class Done:
-    """The answer of what has nothing to count."""
+    """The answer of what has nothing to count; warning: what is left to be done."""
 
     statement: str
+    warning: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {"statement": self.statement, "status": "success"}
+        warned = {} if self.warning is None else {"warning": self.warning}
+        return {"statement": self.statement, "status": "success", **warned}
 
 
 Result = Rows | Affected | Done
 
 
+class Sink(Protocol):
+    """Takes the answers of statements as they come; what it raises ends the request."""
+
+    max_rows: int | None  # of a SELECT; None: as the settings say, and more are an error instead of being cut
+
+    def begin(self, statement: Statement) -> None:
+        """The statement is about to be executed."""
+
+    def add(self, result: Result) -> None:
+        """The answer of one that is done."""
+
+    def stream(self, statement: str, chunks: Iterator[pa.Table]) -> None:
+        """The rows of a SELECT, of which there may be one more than max_rows."""
+
+
+class Collected:
+    """A sink that keeps everything."""
+
+    max_rows: int | None = None
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+    def begin(self, statement: Statement) -> None:
+        pass
+
+    def add(self, result: Result) -> None:
+        self.results.append(result)
+
+    def stream(self, statement: str, chunks: Iterator[pa.Table]) -> None:
+        self.results.append(Rows(statement, joined(list(chunks))))
+
+
+def joined(tables: list[pa.Table]) -> pa.Table:
+    """Sums of 128 bits come as whole numbers where those of a chunk fit, else as text."""
+    if len(tables) > 1 and any(table.schema != tables[0].schema for table in tables):
+        for place, field in enumerate(tables[0].schema):
+            if any(table.schema.field(place).type != field.type for table in tables):
+                tables = [
+                    table.set_column(place, field.name, table.column(place).cast(pa.string())) for table in tables
+                ]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+
 def json_value(value: Any) -> Any:
-    """A value as JSON holds it; what JSON has no form for becomes text."""
+    """Converts a value for JSON; values without a JSON form become text."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):
@@ -103,7 +152,7 @@ def json_value(value: Any) -> Any:
 
 
 def from_columns(statement: str, names: list[str], rows: list[tuple[Any, ...]]) -> Rows:
-    """A small answer made by hand."""
+    """Builds a small result from columns."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     arrays = [pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns]
     return Rows(statement, pa.Table.from_arrays(arrays, names=names))

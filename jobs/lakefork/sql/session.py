@@ -1,16 +1,16 @@
-"""Who asks, and in which catalog."""
+"""Sessions: the user, the role and the catalog."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 from lakefork.errors import InvalidInputError, PermissionDeniedError
-from lakefork.predicates import is_storable
+from lakefork.model.predicates import is_storable
 
 LONGEST_USER_ID = 500
 
 
 class Role(IntEnum):
-    """Each may what those before it may."""
+    """Roles; each includes the permissions of those before it."""
 
     USER = 1
     SERVICE = 2
@@ -20,14 +20,14 @@ class Role(IntEnum):
     @classmethod
     def named(cls, name: str) -> "Role":
         try:
-            return cls[name.upper() if name.isascii() else name]  # other letters become ASCII ones in capitals: ſ is S
+            return cls[name.upper() if name.isascii() else name]  # upper() maps some other letters to ASCII: ſ to S
         except KeyError:
-            raise InvalidInputError(f"there is no role {name!r}; there are user, service, admin and system") from None
+            raise InvalidInputError(f"role {name!r} does not exist; roles: user, service, admin, system") from None
 
 
 @dataclass(frozen=True)
 class Session:
-    """user is needed for what belongs to a user; namespace is where names without one are looked up."""
+    """A session. user: required for rows of USER tables; namespace: of tables named without one."""
 
     catalog: str
     user: str | None = None
@@ -53,6 +53,6 @@ class Session:
 def check_user_id(user_id: str) -> str:
     if not user_id or len(user_id) > LONGEST_USER_ID or not is_storable(user_id):
         raise InvalidInputError(
-            f"a user id has 1 to {LONGEST_USER_ID} characters, without NUL and halves of surrogate pairs"
+            f"a user id must have 1 to {LONGEST_USER_ID} characters, without NUL or halves of surrogate pairs"
         )
     return user_id

@@ -1,4 +1,4 @@
-"""File systems behind the smallest protocol that works: a path becomes a pyarrow file system and a path in it."""
+"""File systems behind the smallest protocol that works: local files and S3, through pyarrow."""
 
 import ctypes
 import os
@@ -13,7 +13,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from lakefork.errors import InvalidInputError, SetupError
+from lakefork.errors import InvalidInputError
+from lakefork.storage.credentials import named_credentials
 from lakefork.storage.paths import credentials_of
 
 PUTS_AT_ONCE = 8
@@ -21,8 +22,8 @@ PUTS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """What is not secret about storage; it travels to Spark tasks. Credentials come from the environment there: those
-    that all AWS tools use, or for s3://REF@bucket/key those that the reference names.
+    """Storage options without secrets, which are sent to Spark tasks. Credentials come from the environment there: the
+    usual AWS variables, or for s3://REF@bucket/key those that the reference names.
     """
 
     s3_endpoint: str = ""
@@ -30,7 +31,7 @@ class StorageOptions:
 
 
 def open_path(path: str, options: StorageOptions) -> tuple[Any, str]:
-    """The file system that holds a path (absolute, or s3://[REF@]bucket/key), and the path within it."""
+    """Returns the file system of a path (absolute, or s3://[REF@]bucket/key), and the path within it."""
     if path.startswith("s3://"):
         inner = path.removeprefix("s3://")
         reference = credentials_of(path)
@@ -56,18 +57,8 @@ def _s3(options: StorageOptions, reference: str | None) -> Any:
     return fs.S3FileSystem(**arguments)
 
 
-def named_credentials(reference: str) -> dict[str, str]:
-    names = {part: f"LAKEFORK_S3_{reference.upper()}_{part.upper()}" for part in ("access_key_id", "secret_access_key")}
-    missing = [name for name in names.values() if not os.environ.get(name)]
-    if missing:
-        raise SetupError(f"the S3 credentials {reference} are not in the environment: set {' and '.join(missing)}")
-    return {
-        part.removesuffix("_id").replace("secret_access", "secret"): os.environ[name] for part, name in names.items()
-    }
-
-
-def write_each(files: Sequence[tuple[str, Any]], write: Callable[[str, Any], None]) -> None:
-    """A storage that answers slowly is not waited for one by one; a local one would only be disturbed."""
+def write_files(files: Sequence[tuple[str, Any]], write: Callable[[str, Any], None]) -> None:
+    """Writes files, several at a time on S3; local files one by one, which is faster."""
     remote = [file for file in files if file[0].startswith("s3://")]
     if remote:
         with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
@@ -78,7 +69,7 @@ def write_each(files: Sequence[tuple[str, Any]], write: Callable[[str, Any], Non
 
 
 def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
-    """Readers see the old content or the new, never a part: renamed into place where there is rename, else one put."""
+    """Replaces a file atomically: by rename, or on S3 by one put."""
     if path.startswith("s3://"):
         put_object(path, content, options)
     else:
@@ -86,7 +77,7 @@ def replace_file(path: str, content: bytes, options: StorageOptions) -> None:
 
 
 def read_file(path: str, options: StorageOptions) -> bytes | None:
-    """All of a small file; None if there is none."""
+    """Returns the content of a small file; None if it does not exist."""
     filesystem, inner = open_path(path, options)
     try:
         with filesystem.open_input_stream(inner) as stream:
@@ -97,7 +88,7 @@ def read_file(path: str, options: StorageOptions) -> bytes | None:
 
 
 def file_version(path: str, options: StorageOptions) -> str | None:
-    """What changes when the file does: S3's ETag, or the time and size of a local file; None if there is none."""
+    """Returns what changes with the file: S3's ETag, or time and size of a local file; None if it does not exist."""
     filesystem, inner = open_path(path, options)
     try:
         if path.startswith("s3://"):
@@ -110,7 +101,7 @@ def file_version(path: str, options: StorageOptions) -> str | None:
 
 
 def list_files(directory: str, options: StorageOptions) -> dict[str, int]:
-    """The files of a directory with their sizes; none if it does not exist."""
+    """Returns the files of a directory with their sizes; empty if it does not exist."""
     filesystem, inner = open_path(directory, options)
     if not directory.startswith("s3://"):
         try:
@@ -129,7 +120,9 @@ def put_object(path: str, content: bytes | pa.Buffer, options: StorageOptions) -
 
 
 def write_local(path: str, content: bytes | pa.Buffer, publish: Callable[[str, str], None]) -> None:
-    """Writes a temporary file, which publish brings to its path. Plain calls: a flush may write ten thousand files."""
+    """Writes a temporary file, which publish moves to its path. Plain system calls, as a flush may write 10,000
+    files.
+    """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid4().hex}"
     try:
@@ -154,12 +147,12 @@ def write_local(path: str, content: bytes | pa.Buffer, publish: Callable[[str, s
 def _make_directory(directory: str) -> None:
     try:
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    except FileExistsError as error:  # a link that leads nowhere; for callers, that error is about the file
-        raise NotADirectoryError(f"{directory} is no directory") from error
+    except FileExistsError as error:  # a dangling link; callers take FileExistsError to be about the file
+        raise NotADirectoryError(f"{directory} is not a directory") from error
 
 
 def make_durable(path: str) -> None:
-    """All files on the path's file system outlive a loss of power; S3 promises that by itself."""
+    """Makes all files on the path's file system survive a power failure; S3 guarantees that by itself."""
     if path.startswith("s3://"):
         return
     handle = os.open(path, os.O_RDONLY)
@@ -186,7 +179,7 @@ def move_file(path: str, target: str, options: StorageOptions) -> None:
 
 
 def require_access(path: str, options: StorageOptions) -> None:
-    """Writes and removes a small file there; otherwise says why the path cannot be used."""
+    """Writes and removes a small file there; raises if that fails."""
     filesystem, inner = open_path(path, options)
     probe = f"{inner.rstrip('/')}/.lakefork-{uuid4().hex}"
     try:

@@ -1,4 +1,4 @@
-"""Creates files exclusively: whoever gets no error wrote the file, and nobody else did."""
+"""Creates files exclusively: if there is no error, this call wrote the file."""
 
 import errno
 import os
@@ -10,22 +10,23 @@ from lakefork.storage import StorageOptions, open_path, put_object, read_file, w
 from lakefork.storage.s3_requests import NotSupportedError, bucket_and_key, requests_for
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-LARGEST_PUT = 5 << 30  # more S3 takes in parts only
+LARGEST_PUT = 5 << 30  # S3 accepts larger objects in parts only
 
 
 def create_file(path: str, content: bytes | pa.Buffer, options: StorageOptions) -> None:
-    """The file is there with all of its content, or not at all. FileExistsError: the name is taken, nothing changed.
+    """Creates a file with all of its content, or not at all. FileExistsError: the name is taken, nothing changed.
 
-    On S3 by a conditional request; where that cannot be made (keys not in the environment, a storage that does not know
-    it), the name is looked at before, and who creates it in the same moment is not noticed.
+    On S3 by a conditional request. Where that is impossible (keys not in the environment, a storage without support),
+    the name is checked first, and a concurrent creation is not noticed.
     """
     if path.startswith("s3://"):
         _create_object(path, content, options)
     else:
-        write_local(path, content, _publish_exclusively)
+        write_local(path, content, create_local)
 
 
-def _publish_exclusively(temporary: str, path: str) -> None:
+def create_local(temporary: str, path: str) -> None:
+    """Gives a local file its name, which must be free."""
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -44,12 +45,12 @@ def _create_object(path: str, content: bytes | pa.Buffer, options: StorageOption
             try:
                 requests.create_object(*bucket_and_key(path, options), content)
             except FileExistsError:
-                if not _holds(path, content, options):  # the answer to an attempt that succeeded may have been lost
+                if not _holds(path, content, options):  # the response to a successful attempt may have been lost
                     raise
             return
     filesystem, inner = open_path(path, options)
     if filesystem.get_file_info(inner).is_file:
-        raise FileExistsError(f"{path} exists already")
+        raise FileExistsError(f"{path} already exists")
     put_object(path, content, options)
 
 

@@ -1,4 +1,4 @@
-"""S3 for DuckDB, through the same pyarrow file system that all of Lakefork uses: no extension to download."""
+"""S3 for DuckDB, through pyarrow's file system: no extension to download."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class S3FileSystem(ArrowFSWrapper):  # type: ignore[misc]
 
 
 class _ByReference:
-    """What reading needs of a file system; each path says whose credentials open it."""
+    """The methods that reading needs; each path names its credentials."""
 
     def __init__(self, options: StorageOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Lists all files of a tree, a few at a time: memory stays flat however many there are."""
+"""Lists all files of a tree, a few at a time, so that memory stays bounded."""
 
 import datetime
 import os
@@ -14,7 +14,7 @@ from lakefork.storage.s3_requests import S3Object, S3Requests, bucket_and_key, r
 
 @dataclass(frozen=True)
 class StoredFile:
-    """path: the place, as lakefork.place gives it. modified: of a local file also when it was moved or restored."""
+    """A listed file. path: normalized, as by lakefork.place. modified: for a local file also the time of a move."""
 
     path: str
     size_bytes: int
@@ -23,7 +23,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a directory: names directly in it (of directories with a slash) from `first` to before `until`."""
+    """A part of a directory: its entries (directories with a slash) from `first` up to but excluding `until`."""
 
     first: str = ""
     until: str = ""
@@ -54,7 +54,7 @@ def list_tree(
 
 
 def list_directories(root: str, options: StorageOptions) -> Iterator[str]:
-    """The names of the directories in a directory, in no order; none if it does not exist."""
+    """Returns the names of the subdirectories, unordered; empty if the directory does not exist."""
     root = normal_path(root)
     if not root.startswith("s3://"):
         yield from (name for name, _ in _local_entries(root, lambda entry: entry.is_dir(follow_symlinks=False)))
@@ -70,7 +70,7 @@ def list_directories(root: str, options: StorageOptions) -> Iterator[str]:
         yield from (info.base_name for info in found if info.type == fs.FileType.Directory)
 
 
-def is_there(path: str, options: StorageOptions) -> bool:
+def path_exists(path: str, options: StorageOptions) -> bool:
     filesystem, inner = open_path(normal_path(path), options)
     return bool(filesystem.get_file_info(inner).is_file)
 
@@ -97,7 +97,7 @@ def _local_entries(
     try:
         with os.scandir(directory) as entries:
             yield from ((entry.name, entry) for entry in entries if _is_text(entry.name) and wanted(entry))
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # removed concurrently
         return
 
 
@@ -114,7 +114,7 @@ def _stored(path: str, entry: "os.DirEntry[str]") -> StoredFile | None:
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
-    latest = max(found.st_mtime, found.st_ctime)  # a copy from a backup has an old time of its content
+    latest = max(found.st_mtime, found.st_ctime)  # a file restored from a backup has an old mtime
     return StoredFile(path, found.st_size, datetime.datetime.fromtimestamp(latest, datetime.UTC))
 
 
@@ -136,7 +136,7 @@ def _s3_tree(
 
 
 def _arrow_tree(root: str, options: StorageOptions, skip: frozenset[str], span: Span) -> Iterator[StoredFile]:
-    """One directory in memory at a time."""
+    """Lists with pyarrow, one directory in memory at a time."""
     filesystem, inner = open_path(root, options)
     directories = [inner]
     above = place(root)
@@ -158,8 +158,8 @@ def _prefix(key: str) -> str:
 
 
 def _is_normal(name: str) -> bool:
-    """Such a key has one path, and the path this key; others, and markers of directories, have not."""
-    return not {"", ".", ".."} & set(name.split("/")) and min(name) >= " "  # XML cannot name control characters
+    """Tells whether key and path correspond one to one; directory markers and odd keys do not."""
+    return not {"", ".", ".."} & set(name.split("/")) and min(name) >= " "  # XML cannot represent control characters
 
 
 def _is_within(path: str, directories: frozenset[str]) -> bool:

@@ -1,6 +1,6 @@
-"""Markers: a directory is ours by one small file in it, which names the installation and the table that came first.
+"""Markers: a small file that makes a directory ours, with the installation's id and that of the first table there.
 
-What removes or replaces files looks for it first. Readers do not see it: its name begins with a dot.
+Code that removes or replaces files checks it first. Readers ignore it, as its name begins with a dot.
 """
 
 import json
@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from lakefork.errors import ForeignFilesError, StorageError
 from lakefork.storage import StorageOptions, read_file
 from lakefork.storage.creation import create_file
-from lakefork.storage.listing import is_there, list_tree
+from lakefork.storage.listing import list_tree, path_exists
 from lakefork.storage.paths import place
 
 MARKER = ".lakefork-root.json"
-_OUR_TRACES = (".lakefork-", f".{MARKER}.")  # markers and probes, and markers that are being written
-_MOST_REMEMBERED = 100_000
+_OUR_TRACES = (".lakefork-", f".{MARKER}.")  # markers, probes and unfinished markers
+_MAX_REMEMBERED = 100_000
 
-KnownFiles = Callable[[], Sequence[str]]  # some files that the catalog has in a directory
+KnownFiles = Callable[[], Sequence[str]]  # some files that the catalog knows in a directory
 
 
 @dataclass(frozen=True)
 class RootOwner:
-    """table_id: 0 for what a catalog keeps besides its tables."""
+    """The owner named by a marker; table_id 0: files of the catalog itself."""
 
     installation: str
     catalog_id: int
@@ -39,13 +39,15 @@ def belongs_to_others(root: str, installation: str, storage: StorageOptions) -> 
 
 
 def require_usable(root: str, installation: str, storage: StorageOptions, known: KnownFiles) -> bool:
-    """Whether a directory has our marker; raises unless it has, is empty, or has files that the catalog knows."""
+    """Returns whether a directory has our marker; raises unless it has, is empty, or has files that the catalog
+    knows.
+    """
     marked_by = _marked_by(root, storage)
     if marked_by is None and (found := _first_file(root, storage)) is not None:
-        marked_by = _marked_by(root, storage)  # somebody may have claimed it in this moment
-        if marked_by is None and not any(is_there(path, storage) for path in known()):
+        marked_by = _marked_by(root, storage)  # it may have been claimed concurrently
+        if marked_by is None and not any(path_exists(path, storage) for path in known()):
             raise ForeignFilesError(
-                f"{place(root)} holds files that Lakefork did not write ({found}): give the table an empty directory, "
+                f"{place(root)} holds files that Lakefork did not write ({found}): use an empty directory, "
                 "or move them away"
             )
     elif marked_by is None and known():
@@ -61,7 +63,7 @@ def require_usable(root: str, installation: str, storage: StorageOptions, known:
 
 
 def claim_root(root: str, owner: RootOwner, storage: StorageOptions, known: KnownFiles) -> None:
-    """Makes a directory ours for good. Whoever else of this installation does so at the same time is fine."""
+    """Makes a directory ours permanently. Other processes of this installation may do so at the same time."""
     try:
         if not require_usable(root, owner.installation, storage, known):
             content = json.dumps({"format": 1, **asdict(owner)}).encode()
@@ -77,10 +79,10 @@ _claimed: set[tuple[str, str]] = set()
 
 
 def claim_once(run: str, root: str, owner: RootOwner, storage: StorageOptions, known: KnownFiles) -> None:
-    """The same; a process looks once for each run, however many files it writes."""
+    """Claims a directory once per process and run, however many files are written."""
     if (run, root) not in _claimed:
         claim_root(root, owner, storage, known)
-        if len(_claimed) >= _MOST_REMEMBERED:
+        if len(_claimed) >= _MAX_REMEMBERED:
             _claimed.clear()
         _claimed.add((run, root))
 
@@ -94,7 +96,7 @@ def _marker_of(root: str) -> str:
 
 
 def _marked_by(root: str, storage: StorageOptions) -> str | None:
-    """The installation whose marker a directory has; '' if nobody can tell, None if it has none."""
+    """Returns the installation in a directory's marker; '' if it cannot be read, None without a marker."""
     content = read_file(_marker_of(root), storage)
     if content is None:
         return None
@@ -105,12 +107,21 @@ def _marked_by(root: str, storage: StorageOptions) -> str | None:
 
 
 def _first_file(root: str, storage: StorageOptions) -> str | None:
-    """A file or link anywhere in a directory that is not a trace of somebody who claims it."""
+    """Returns a file or link anywhere in a directory, other than markers and probes."""
     paths = (file.path for file in list_tree(root, storage)) if root.startswith("s3://") else _files_and_links(root)
     return next((path for path in paths if not path.rpartition("/")[2].startswith(_OUR_TRACES)), None)
 
 
 def _files_and_links(root: str) -> Iterator[str]:
-    for directory, names, files in os.walk(root):
-        yield from (f"{directory}/{name}" for name in files)
-        yield from (path for name in names if os.path.islink(path := f"{directory}/{name}"))  # noqa: PTH114
+    """However deep they lie; os.walk fails beyond a thousand directories."""
+    directories = [root]
+    while directories:
+        try:
+            with os.scandir(directories.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.path)
+                    else:
+                        yield entry.path
+        except FileNotFoundError:
+            continue

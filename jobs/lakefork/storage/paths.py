@@ -1,4 +1,4 @@
-"""Names of users, namespaces and tables as parts of paths, and names of credentials in them."""
+"""Names of users, namespaces, tables and credentials in paths."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ _WITH_CREDENTIALS = re.compile(r"s3://(\w+)@", re.ASCII)
 
 
 def path_part(name: str) -> str:
-    """Only letters, digits, _ and - stay; of a name too long for a file system its beginning and a hash of all."""
+    """Percent-encodes all but letters, digits, _ and -; shortens a long name to its beginning and a hash."""
     encoded = quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
     if len(encoded) <= LONGEST_PART:
         return encoded
@@ -19,7 +19,7 @@ def path_part(name: str) -> str:
 
 
 def credentials_of(path: str) -> str | None:
-    """The name in s3://NAME@bucket/key of the credentials that open it."""
+    """Returns the name of the credentials in s3://NAME@bucket/key."""
     found = _WITH_CREDENTIALS.match(path)
     return found[1] if found else None
 
@@ -33,7 +33,7 @@ def without_credentials(path: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """As lakefork.normal_path in SQL: no doubled or trailing slashes, s3a and s3n are s3, file: is dropped."""
+    """Normalizes a path like lakefork.normal_path: no doubled or trailing slashes, s3a and s3n become s3, no file:."""
     cleaned = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/+", "/", path))
     scheme = re.match(r"[a-z][a-z0-9+.-]*://", cleaned)
     tidy = re.sub(r"/+", "/", cleaned[scheme.end() :] if scheme else cleaned)
@@ -43,12 +43,12 @@ def normal_path(path: str) -> str:
 
 
 def place(path: str) -> str:
-    """As lakefork.place in SQL: the normal path without the name of credentials."""
+    """Returns the normal path without the name of credentials, like lakefork.place in SQL."""
     return re.sub(r"^s3://[^/@]*@", "s3://", normal_path(path), count=1)
 
 
 def spellings(path: str) -> set[str]:
-    """A place as others may have written it down: percent-encoded by the rules of URLs, or of forms.
+    """Returns other spellings of a path: percent-encoded by the rules of URLs, or of forms.
 
     Paths of Lakefork are never decoded: a % in them is part of a name (path_part).
     """
@@ -59,5 +59,5 @@ def spellings(path: str) -> set[str]:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a place lies within a directory, however the names begin."""
+    """Tells whether a path lies within a directory, by whole names."""
     return path.startswith(f"{directory.rstrip('/')}/")

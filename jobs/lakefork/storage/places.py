@@ -1,4 +1,4 @@
-"""Places of the file system as they are once links are followed."""
+"""Resolves links in paths, and checks where new files may go."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -8,12 +8,12 @@ from lakefork.storage.paths import is_below, place
 
 
 def resolve(path: str) -> str:
-    """The place that a path leads to; also of one that does not exist (yet). S3 has no links."""
+    """Resolves the links of a path, which need not exist. S3 has no links."""
     return os.path.realpath(path) if path.startswith("/") else place(path)
 
 
 def resolve_all(paths: Iterable[str]) -> Mapping[str, str]:
-    """By path. Directories above are followed once, as many lie beside each other."""
+    """Resolves many paths; each parent directory is resolved once."""
     above: dict[str, str] = {}
     found = {}
     for path in paths:
@@ -36,27 +36,27 @@ def overlap(one: str, other: str) -> bool:
     return is_within(one, other) or is_within(other, one)
 
 
-def refuse_home(what: str, path: str, home: str) -> None:
-    """Files of tables and LAKEFORK_HOME, where secrets and Postgres are, keep apart; only data in it is for tables."""
+def reject_home(what: str, path: str, home: str) -> None:
+    """Raises if a path overlaps LAKEFORK_HOME, which has secrets and Postgres; only its `data` is for tables."""
     found, private = resolve(path), resolve(home)
     if is_below(found, f"{private}/data") or found == f"{private}/data":
         return
     if path.startswith("/") and overlap(found, private):
         raise InvalidInputError(
-            f"{what} {path!r} overlaps LAKEFORK_HOME {home}: give another directory, or one in {home}/data"
+            f"{what} {path!r} overlaps LAKEFORK_HOME {home}: use another directory, or one in {home}/data"
         )
 
 
 def check_data_path(path: str, home: str, check: Callable[[str], None]) -> None:
-    """Raises unless a new catalog can have its files there; check is asked for the place to which links lead."""
-    refuse_home("data path", path, home)
+    """Raises unless a new catalog can have its files there; check is called with the resolved path."""
+    reject_home("data path", path, home)
     if (found := resolve(path)) != place(path):
         check(found)
 
 
 def check_root(path: str, home: str) -> None:
-    """Raises unless tables can be put below it: a directory that exists, and is not a private one of Lakefork."""
+    """Raises unless a path can be an allowed root: an existing directory that does not overlap LAKEFORK_HOME."""
     if is_within(resolve(path), resolve(home)):
-        refuse_home("root", path, home)
+        reject_home("root", path, home)
     if path.startswith("/") and not os.path.isdir(path):  # noqa: PTH112
-        raise InvalidInputError(f"root {path!r} is not a directory: make it first, or mount what belongs there")
+        raise InvalidInputError(f"root {path!r} is not a directory: create or mount it first")

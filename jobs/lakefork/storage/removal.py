@@ -1,4 +1,4 @@
-"""Removes files, at once or by way of the trash. Whoever calls this has made sure that nobody needs them."""
+"""Removes files, or moves them to the trash. The caller has made sure that nobody needs them."""
 
 import os
 import stat
@@ -15,13 +15,13 @@ from lakefork.storage.paths import credentials_of, is_below, normal_path, place
 from lakefork.storage.s3_requests import KEYS_PER_DELETE, S3Requests, bucket_and_key, requests_for
 
 TRASH = ".trash"
-AT_ONCE = 16  # S3 is waited for by many at once
+AT_ONCE = 16  # concurrent requests to S3
 REMOVED, MOVED, KEPT, MISSING = "removed", "moved", "kept", "missing"
 
 
 @dataclass(frozen=True)
 class Removed:
-    """outcome: 'removed', 'moved', 'kept' or 'missing', which are fine, or else what went wrong, in one line."""
+    """The result for a file. outcome: 'removed', 'moved', 'kept' or 'missing', or else the error in one line."""
 
     path: str
     outcome: str
@@ -32,7 +32,7 @@ class Removed:
 
 
 def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
-    """Files and nothing else: a directory or a link is refused. One that fails does not keep the others.
+    """Removes files; directories and links are refused. A failure does not affect the other files.
 
     On S3 a thousand per request; S3 calls 'removed' also what was not there. Where its keys are not in the environment
     (roles of machines), only pyarrow finds credentials, and it knows no such request: then one each, 16 at once.
@@ -50,7 +50,7 @@ def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
 
 
 def remove_empty_directories(root: str) -> None:
-    """The root and what lies in it, as far as there is no file; S3 has none."""
+    """Removes the empty directories in a root, and the root if it is empty; S3 has no directories."""
     if not _is_s3(root):
         for directory, _, _ in os.walk(normal_path(root), topdown=False):
             with suppress(OSError):  # not empty
@@ -69,17 +69,17 @@ def move_to_trash(paths: Sequence[str], root: str, date: str, options: StorageOp
 
 
 def restore_from_trash(paths: Sequence[str], root: str, date: str, options: StorageOptions) -> list[Removed]:
-    """Undoes move_to_trash; paths as they were before. A file that took the place meanwhile stays, and is reported."""
+    """Undoes move_to_trash; takes the original paths. A file that has since taken the name stays, and is reported."""
     if _is_s3(root):
         return _tag_each(paths, options, lambda requests, bucket, key: requests.untag(bucket, key))
     return [Removed(path, _attempt(lambda one: _move(trash_path(one, root, date), one), path)) for path in paths]
 
 
 def trash_path(path: str, root: str, date: str) -> str:
-    """Where a file of a root lies when it is in the trash."""
+    """Returns the path of a file in the trash of its root."""
     found, above = normal_path(path), normal_path(root)
     if not is_below(found, above) or {".", ".."} & set(found.split("/")):
-        raise OSError(f"it does not lie in {above}")
+        raise OSError(f"it is not in {above}")
     return f"{above}/{TRASH}/{date}/{found.removeprefix(f'{above}/')}"
 
 
@@ -113,7 +113,7 @@ def _move(path: str, target: str) -> str:
         return MOVED if os.path.lexists(target) else MISSING
     _require_file(source)
     if os.path.lexists(target):
-        raise OSError(f"there is another file at {target}")
+        raise OSError(f"{target} is another file")
     os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
     os.rename(source, target)  # noqa: PTH104
     return MOVED

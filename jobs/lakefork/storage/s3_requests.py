@@ -1,4 +1,4 @@
-"""The S3 requests that pyarrow does not make: listings page by page, bulk deletes, tags; signed by AWS Signature 4."""
+"""S3 requests that pyarrow lacks: paged listings, bulk deletes, conditional puts, tags; with AWS Signature 4."""
 
 import base64
 import datetime
@@ -16,17 +16,18 @@ from xml.sax.saxutils import escape
 import httpx
 import pyarrow as pa
 
-from lakefork.storage import StorageOptions, named_credentials, open_path
+from lakefork.storage import StorageOptions, open_path
+from lakefork.storage.credentials import named_credentials
 from lakefork.storage.paths import credentials_of
 
-KEYS_PER_DELETE = KEYS_PER_LIST = 1000  # more S3 does not take or give
-WAITS = (0.2, 0.5, 1, 2, 4)  # S3 asks to slow down, or is not there for a moment
+KEYS_PER_DELETE = KEYS_PER_LIST = 1000  # limits of S3
+WAITS = (0.2, 0.5, 1, 2, 4)  # S3 asks to slow down, or is briefly unavailable
 TRASH_TAG = "lakefork-trash"
 PART = 1 << 20
 
 
 class NotSupportedError(OSError):
-    """A storage that speaks S3 does not know this request."""
+    """The storage does not support this S3 request."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Signer:
 
 
 class S3Requests:
-    """Of one set of credentials; threads may share it."""
+    """A client for one set of credentials; threads may share it."""
 
     def __init__(self, endpoint: str, signer: Signer) -> None:
         self._endpoint = endpoint
@@ -72,7 +73,7 @@ class S3Requests:
     def list_objects(
         self, bucket: str, prefix: str, *, after: str = "", delimiter: str = ""
     ) -> Iterator[S3Object | str]:
-        """Objects in the order of their keys, a page in memory at a time; with a delimiter also prefixes."""
+        """Yields objects in key order, one page in memory at a time; with a delimiter also prefixes."""
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": str(KEYS_PER_LIST)}
         query |= {name: value for name, value in (("start-after", after), ("delimiter", delimiter)) if value}
         while True:
@@ -87,14 +88,16 @@ class S3Requests:
             query["continuation-token"] = _text(page, "NextContinuationToken")
 
     def delete_objects(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
-        """Up to a thousand at once; returns those that could not be deleted, with the reason. Missing ones are fine."""
+        """Deletes up to a thousand objects; returns those that could not be deleted, with the reason. Missing ones
+        are fine.
+        """
         listed = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
         body = f'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Quiet>true</Quiet>{listed}</Delete>'.encode()
         answer = self._answer("POST", bucket, query={"delete": ""}, body=body)
         return {_text(one, "Key"): _text(one, "Message") or _text(one, "Code") for one in answer.findall("{*}Error")}
 
     def create_object(self, bucket: str, key: str, content: bytes | pa.Buffer) -> None:
-        """Raises FileExistsError if there is such an object; of two who create it at once, one gets that."""
+        """Creates an object; raises FileExistsError if it exists, also if it is created concurrently."""
         self._send("PUT", bucket, key, {}, content, {"if-none-match": "*"})
 
     def tag(self, bucket: str, key: str, value: str) -> None:
@@ -138,7 +141,7 @@ def _body_headers(body: bytes | pa.Buffer) -> dict[str, str]:
 
 
 def _parts(body: bytes | pa.Buffer) -> bytes | Iterator[bytes]:
-    """A large body is not copied as a whole."""
+    """Splits a large body, so that it is not copied as a whole."""
     if isinstance(body, bytes):
         return body
     return (body.slice(start, min(PART, body.size - start)).to_pybytes() for start in range(0, body.size, PART))
@@ -159,7 +162,7 @@ def _text(element: "ElementTree.Element[str]", name: str) -> str:
 
 
 def requests_for(path: str, options: StorageOptions) -> S3Requests | None:
-    """None where the keys are not in the environment, as with the roles of machines: only pyarrow finds those."""
+    """Returns a client; None if the keys are not in the environment (machine roles), where only pyarrow finds them."""
     reference = credentials_of(path)
     if reference is None and not (os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY")):
         return None

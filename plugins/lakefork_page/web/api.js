@@ -1,4 +1,4 @@
-// Answers of the page's own app, and the one request that changes something: it goes to Airflow's API, which asks who may.
+// Requests to the page's own app, and the only request that changes something: it goes to Airflow's API, which checks permissions.
 
 export class Problem extends Error {}
 

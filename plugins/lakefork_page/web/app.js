@@ -1,7 +1,7 @@
-// Which view is shown: the part of the address after #. Keys: 1 to 6 for the views, / for the search.
+// Shows the view that the address names after #. Keys: 1 to 6 for the views, / for the search.
 
 import { get } from "./api.js";
-import { el, problemLine } from "./dom.js";
+import { airflowLink, el, problemLine } from "./dom.js";
 import { allow } from "./start.js";
 import * as views from "./views.js";
 
@@ -17,7 +17,7 @@ async function show() {
   try {
     title = address.split("/").map(decodeURIComponent);
     markCurrent(title[0]);
-    const view = Object.hasOwn(VIEWS, title[0]) ? VIEWS[title[0]] : () => [el("p", {}, "There is no such view.")];
+    const view = Object.hasOwn(VIEWS, title[0]) ? VIEWS[title[0]] : () => [el("p", {}, "This view does not exist.")];
     content = await view(title.slice(1), new URLSearchParams(query));
   } catch (problem) {
     content = [problemLine(problem)];
@@ -46,7 +46,7 @@ function onKey(event) {
   }
 }
 
-// Airflow remembers what its user chose; without a choice the system's preference counts.
+// Airflow stores the user's choice; without one the system's preference applies.
 function followTheme() {
   const chosen = localStorage.getItem("theme");
   if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
@@ -60,6 +60,7 @@ document.addEventListener("keydown", onKey);
 try {
   const me = await get("me");
   allow(me);
+  if (me.console) document.querySelector("nav").append(airflowLink(me.console, "SQL console"));
   document.getElementById("user").textContent = me.may_trigger.length ? me.user : `${me.user} (read only)`;
 } finally {
   show();

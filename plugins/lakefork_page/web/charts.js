@@ -1,4 +1,4 @@
-// Small charts in SVG, drawn here: nothing is fetched from elsewhere.
+// Small charts, drawn here as SVG without a library.
 
 import { bytes, duration, el, number, svg } from "./dom.js";
 
@@ -54,7 +54,7 @@ function moment(time, seconds) {
   return seconds <= 86400 ? text.slice(11, 16) : text.slice(5, 10);
 }
 
-// Batches as bars from their least to their greatest key: where bars of an owner lie over each other, a key may be in several.
+// Batches as bars from their smallest to their largest key: where bars of one owner overlap, several may hold the same key.
 export function overlaps(batches, key) {
   const known = batches.filter((batch) => batch.low !== null && batch.high !== null);
   if (!known.length) return el("p", { class: "empty" }, "No batch with known bounds.");
@@ -86,7 +86,7 @@ function extreme(batches, bound, place, sign) {
   return batches.map((batch) => batch[bound]).reduce((best, one) => (sign * (place(one) - place(best)) > 0 ? one : best));
 }
 
-// Numbers by their value, all else by its rank among the bounds.
+// Places numbers by value, everything else by rank among the bounds.
 function scale(batches, type) {
   const bounds = batches.flatMap((batch) => [batch.low, batch.high]);
   if (/int|float|decimal/.test(type)) {

@@ -1,4 +1,4 @@
-// Building and formatting: everything is made of text nodes, so that no name in the lake can become markup.
+// Builds elements and formats values. Only text nodes are used, so that no name in the lake can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -33,9 +33,9 @@ export function section(title, ...children) {
 }
 
 export const problemLine = (problem) =>
-  el("p", { class: "problem", role: "alert" }, problem instanceof URIError ? "This address is not well formed." : problem.message);
+  el("p", { class: "problem", role: "alert" }, problem instanceof URIError ? "This address is malformed." : problem.message);
 
-// For what is loaded on request: if it cannot be, the place says why and stays as it was.
+// Runs work that loads something into place; on failure shows the reason and leaves the content as it was.
 export async function attempt(place, work) {
   place.querySelectorAll(":scope > .problem").forEach((line) => line.remove());
   try {
@@ -72,7 +72,7 @@ export const clock = (time) => (time ? new Date(time).toISOString().slice(0, 19)
 
 export const status = (text) => (text ? el("span", { class: text }, text) : el("span", { class: "faint" }, "never"));
 
-// A link out of the page into Airflow. Airflow's frame does not let the page navigate it; a link of the frame's owner may.
+// A link out of the page into Airflow. The page may not navigate Airflow's frame, but a link of the parent window may.
 export function airflowLink(address, text) {
   const follow = (event) => {
     if (window.parent === window || event.ctrlKey || event.metaKey) return;

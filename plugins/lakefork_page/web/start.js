@@ -1,4 +1,4 @@
-// Starting a run: what will happen is shown first, then Airflow is asked.
+// Starts runs: a dialog shows what will happen, then the request goes to Airflow.
 
 import { startRun } from "./api.js";
 import { airflowLink, el } from "./dom.js";
@@ -9,7 +9,7 @@ export function allow(me) {
   [mayTrigger, needsParams] = [me.may_trigger, me.needs_params];
 }
 
-// A button for those who may; for others, and where parameters are missing, nothing. conf: parameters, or what makes them when it is pressed.
+// Returns a button, or null if the user may not start the job or parameters are missing. conf: parameters, or a function that returns them when pressed.
 export function startButton(job, conf, text = job) {
   const parameters = typeof conf === "function" ? conf : () => conf;
   if (!mayTrigger.includes(job) || (needsParams.includes(job) && !Object.keys(parameters()).length)) return null;
@@ -39,7 +39,7 @@ function ask(job, conf) {
   dialog.replaceChildren(
     el("h2", { id: "start-title" }, `Start ${job}`),
     parameters.length ? el("dl", {}, parameters) : el("p", { class: "faint" }, "For all catalogs."),
-    el("p", { class: "faint" }, "More choices: ", airflowLink(`../dags/${job}`, `${job} in Airflow`), ", Trigger."),
+    el("p", { class: "faint" }, "More options: ", airflowLink(`../dags/${job}`, `${job} in Airflow`), ", Trigger."),
     said,
     el("div", { class: "bar" }, go, close),
   );
@@ -52,7 +52,7 @@ function field(name, value) {
   return el("input", { id: `start-${name}`, type, checked: value === true, value: type === "checkbox" ? null : String(value) });
 }
 
-// As the job wants them: what was emptied is left out.
+// The parameters for the job, without emptied fields.
 function chosen(fields) {
   const values = fields.map(([name, value, input]) => [name, typeof value === "boolean" ? input.checked : typeof value === "number" ? input.valueAsNumber : input.value]);
   return Object.fromEntries(values.filter(([, value]) => value !== "" && !Number.isNaN(value)));

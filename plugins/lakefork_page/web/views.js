@@ -1,4 +1,4 @@
-// The views: each takes the parts of the address and returns what to show.
+// The views: each takes the parts of the address and returns the elements to show.
 
 import { airflowPath, get } from "./api.js";
 import { lag, overlaps, throughput } from "./charts.js";
@@ -38,7 +38,7 @@ function waitingTable(rows) {
     ["superseded in files", (row) => atMost(row.superseded_share), "number"],
     ["", (row) => (row.is_due ? el("span", { class: "due" }, "due") : "")],
     ["", (row) => startButton("flush", { catalog: row.catalog, namespace: row.namespace, table: row.table, force: true }, "Flush now"), "buttons"],
-  ], rows, "Nothing waits: all rows are in files.");
+  ], rows, "No rows wait: all are in files.");
 }
 
 // The share of rows in files that may have a newer version in another one.
@@ -55,7 +55,7 @@ function jobsTable(rows) {
     ["last run", (row) => status(row.status)],
     ["started (UTC)", (row) => clock(row.start_time), "time"],
     ["next (UTC)", (row) => (row.is_paused ? "paused" : clock(row.next_run)), "time"],
-    ["what it says", (row) => row.error_message, "long"],
+    ["message", (row) => row.error_message, "long"],
     ["", (row) => startButton(row.job, {}, "Start"), "buttons"],
   ], rows, "No jobs.");
 }
@@ -73,7 +73,7 @@ async function flushCharts(catalog = null) {
 
 export const catalogs = async (_, query) => [await catalogList({ search: query.get("search") ?? "" }, true)];
 
-// A list that is searched and paged on the server; the same for catalogs and for tables of one.
+// A list that is searched and paged on the server, used for catalogs and tables.
 async function pagedList(title, name, fixed, search, columns, empty, focus) {
   const place = el("div");
   let timer;
@@ -82,11 +82,11 @@ async function pagedList(title, name, fixed, search, columns, empty, focus) {
     timer = setTimeout(() => turnTo([null]), 200);
   } });
   const turnTo = (way) => attempt(place, () => load(way));
-  const load = async (way) => { // where the pages begin that led here, this one last
+  const load = async (way) => { // the start keys of the pages up to this one
     const page = await get(name, { ...fixed, search: box.value, after: way.at(-1) });
     const back = el("button", { type: "button", disabled: way.length < 2, onclick: () => turnTo(way.slice(0, -1)) }, "Previous");
     const next = el("button", { type: "button", disabled: page.next === null, onclick: () => turnTo([...way, page.next]) }, "Next");
-    place.replaceChildren(table(columns, page.rows, box.value ? "Nothing of that name." : empty), way.length > 1 || page.next !== null ? el("div", { class: "pages" }, back, next) : "");
+    place.replaceChildren(table(columns, page.rows, box.value ? "No match." : empty), way.length > 1 || page.next !== null ? el("div", { class: "pages" }, back, next) : "");
   };
   await load([null]);
   if (focus) queueMicrotask(() => box.focus());
@@ -107,7 +107,7 @@ function catalogList({ search = "" }, focus = false) {
     ["tables", (row) => number(row.tables), "number"],
     ...COUNTS,
     ["created (UTC)", (row) => clock(row.created_at), "time"],
-  ], "There is no catalog yet: `lakefork init` makes one.", focus);
+  ], "No catalog yet: `lakefork init` creates one.", focus);
 }
 
 export async function catalog([name]) {
@@ -115,18 +115,18 @@ export async function catalog([name]) {
     ["table", (row) => tableLink(name, row.namespace, row.table, `${row.namespace}.${row.table}`)],
     ["kind", (row) => row.kind],
     ...COUNTS,
-  ], "This catalog has no table yet.");
+  ], "No table yet.");
   return [
     el("div", { class: "bar" }, el("h1", { class: "grow" }, name), startButton("flush", { catalog: name, force: false }, "Flush"),
       startButton("snapshot_dedup", { catalog: name }, "Dedup"), startButton("catalog_fsck", { catalog: name, deep: true }, "Check"),
       startButton("fork_provision", () => ({ parent: name, name_prefix: freePrefix(name), count: 1, expires_after: "7d" }), "Fork")),
     tables,
     await flushCharts(name),
-    section("If it were dropped", reclaimed(await get("reclaim", { catalog: name }))),
+    section("Effect of dropping this catalog", reclaimed(await get("reclaim", { catalog: name }))),
   ];
 }
 
-// Nobody else asks for a fork of the same catalog in the same second. A prefix, to which the job adds a number.
+// A prefix, to which the job adds a number. It is unique unless somebody forks the same catalog in the same second.
 const freePrefix = (name) => `${name.slice(0, 75)}_${clock(new Date()).replaceAll(/[-:]/g, "").replace(" ", "T")}_`;
 
 export async function forks(_, query) {
@@ -138,10 +138,10 @@ export async function forks(_, query) {
     timer = setTimeout(() => attempt(place, show), 200);
   } });
   await show();
-  return [el("h1", {}, "Forks"), section(el("div", { class: "bar" }, el("h2", { class: "grow" }, "Where catalogs come from, and what they hold"), box), place)];
+  return [el("h1", {}, "Forks"), section(el("div", { class: "bar" }, el("h2", { class: "grow" }, "Catalogs and their forks"), box), place)];
 }
 
-// One level of the tree, or what is found in all of it; what is below is asked for when it is opened.
+// One level of the tree, or the matches in all of it; the levels below are loaded when opened.
 async function branch(parent, search = null) {
   const list = el("ul", { class: "tree" });
   const load = async (after) => {
@@ -151,7 +151,7 @@ async function branch(parent, search = null) {
     if (page.next !== null) list.append(el("li", { class: "more" }, el("button", { type: "button", onclick: () => attempt(list, () => load(page.next)) }, "More")));
   };
   await load(null);
-  return list.children.length ? list : el("p", { class: "empty" }, search ? "Nothing of that name." : "There is no catalog yet.");
+  return list.children.length ? list : el("p", { class: "empty" }, search ? "No match." : "No catalog yet.");
 }
 
 function leaf(row) {
@@ -175,7 +175,7 @@ function reclaimed({ rows, next }) {
       ["files", (row) => number(row.files), "number"],
       ["bytes", (row) => bytes(row.bytes), "number"],
     ], kept, "") : null,
-    next === null ? null : el("p", { class: "faint" }, "and by more: `lakefork forks NAME --reclaim` lists them all"),
+    next === null ? null : el("p", { class: "faint" }, "and others: `lakefork forks NAME --reclaim` lists all"),
   ];
 }
 
@@ -196,7 +196,7 @@ export async function oneTable([catalogName, namespace, name], query) {
       card("files", number(found.files)), card("in files", bytes(found.bytes)), card("older files", number(found.retained_files)),
       card(`superseded${found.superseded_files < found.files ? `, of the first ${number(found.superseded_files)} files` : ""}`, atMost(found.superseded_share)),
       card("rows waiting", number(found.hot)), card("oldest waiting", since(found.oldest_at) || "none")),
-    el("p", { class: "faint" }, `A ${found.definition.tags.kind ?? "SHARED"} table, flushed at ${policy(found)}; its key begins with ${found.key.name}.`),
+    el("p", { class: "faint" }, `A ${found.definition.tags.kind ?? "SHARED"} table, flushed at ${policy(found)}; the first key column is ${found.key.name}.`),
     section(batchesTitle(found, snapshot, user, here), picture(found), batchesTable(found, here)),
     section("Manifests", manifests(found)),
     section("Snapshots", snapshotsTable(found.snapshots, here, `${namespace}.${name}`)),
@@ -217,7 +217,7 @@ function picture(found) {
 
 function batchesTable(found, here) {
   const rows = found.batches, shown = rows.slice(0, 50);
-  const bounds = [["least key", (row) => row.low], ["greatest key", (row) => row.high]];
+  const bounds = [["smallest key", (row) => row.low], ["largest key", (row) => row.high]];
   const more = rows.length > shown.length ? el("p", { class: "faint" }, `and ${rows.length - shown.length} more in the picture`) : null;
   return el("details", {}, el("summary", {}, "as a list"), table([
     ["file", (row) => el("code", {}, row.path.split("/").slice(-2).join("/")), "long"],
@@ -225,7 +225,7 @@ function batchesTable(found, here) {
     ["rows", (row) => number(row.rows), "number"],
     ["bytes", (row) => bytes(row.bytes), "number"],
     ...(found.shows_bounds ? bounds : []),
-  ], shown, "No file yet."), more);
+  ], shown, "No files yet."), more);
 }
 
 function manifests(found) {
@@ -236,13 +236,13 @@ function manifests(found) {
 
 function snapshotsTable(rows, here, name) {
   return table([
-    ["snapshot", (row) => el("a", { href: `${here}?snapshot=${row.snapshot_id}`, title: "its batches as they were then" }, String(row.snapshot_id)), "number"],
+    ["snapshot", (row) => el("a", { href: `${here}?snapshot=${row.snapshot_id}`, title: "show the batches of this snapshot" }, String(row.snapshot_id)), "number"],
     ["time (UTC)", (row) => clock(row.snapshot_time), "time"],
     ["by", (row) => row.author],
     ["files", (row) => `+${row.files_added} −${row.files_removed}`, "number"],
     ["rows", (row) => number(row.rows), "number"],
-    ["read it", (row) => el("code", {}, `SELECT * FROM ${name} AT (VERSION => ${row.snapshot_id})`), "long"],
-  ], rows, "Nothing was published yet.");
+    ["query", (row) => el("code", {}, `SELECT * FROM ${name} AT (VERSION => ${row.snapshot_id})`), "long"],
+  ], rows, "Nothing published yet.");
 }
 
 function schemaTable(rows) {
@@ -252,7 +252,7 @@ function schemaTable(rows) {
     ["since snapshot", (row) => String(row.begin_snapshot), "number"],
     ["time (UTC)", (row) => clock(row.snapshot_time), "time"],
     ["columns", (row) => el("code", {}, named(row).join(", ")), "long"],
-  ], rows, "No definition.");
+  ], rows, "No definitions.");
 }
 
 export async function runs(_, query) {
@@ -265,11 +265,29 @@ export async function runs(_, query) {
     el("div", { class: "bar" }, el("h1", { class: "grow" }, "Runs"),
       choose("job", "job", job, [["", "all jobs"], ...jobs.map((name) => [name, name])]),
       choose("status", "status", state, [["", "any status"], ["running", "running"], ["completed", "completed"], ["failed", "failed"]])),
+    copiesSection(await get("copies")),
     await older("runs", { job, status: state }, runsTable),
   ];
 }
 
-// A list by time, the newest first, that grows on request.
+function copiesSection(rows) {
+  if (!rows.length) return null;
+  return section("Copies", table([
+    ["started (UTC)", (row) => clock(row.started_at), "time"],
+    ["copy", (row) => el("code", {}, row.copy_id)],
+    ["from", (row) => row.source],
+    ["to", (row) => row.target],
+    ["status", (row) => el("span", { class: row.status }, row.status === "running" ? `running: ${row.phase}` : row.status)],
+    ["tables", (row) => number(row.tables), "number"],
+    ["parts", (row) => `${number(row.parts_done)} of ${number(row.parts)}`, "number"],
+    ["rows", (row) => number(row.rows_done), "number"],
+    ["copied", (row) => `${bytes(row.bytes_done)} of ${bytes(row.bytes)}`, "number"],
+    ["left", (row) => (row.status === "running" ? duration(row.seconds_left) : ""), "number"],
+    ["problem", (row) => row.error ?? "", "long"],
+  ], rows, ""));
+}
+
+// A list by time, newest first, extended on request.
 async function older(name, fixed, show) {
   const rows = [];
   const place = el("section");
@@ -291,10 +309,10 @@ function runsTable(rows) {
     ["took", (row) => (row.end_time ? duration((new Date(row.end_time) - new Date(row.start_time)) / 1000) : since(row.start_time)), "number"],
     ["try", (row) => String(row.retries + 1), "number"],
     ["memory", (row) => (row.memory_used_mb ? `${number(row.memory_used_mb)} MB` : ""), "number"],
-    ["what it says", (row) => row.error_message ?? said(row.result), "long"],
+    ["message", (row) => row.error_message ?? said(row.result), "long"],
     ["parameters", (row) => row.parameters.filter((one) => !one.endsWith("=false")).join(" ")],
     ["", (row) => logLink(row), "buttons"],
-  ], rows, "No run yet.");
+  ], rows, "No runs yet.");
 }
 
 function said(result) {
@@ -309,7 +327,7 @@ function logLink(row) {
 
 export async function audits(_, query) {
   const [run, failed] = [query.get("run") ?? "", query.get("failed") === "true"];
-  const toggle = el("a", { href: `#/audits?failed=${!failed}` }, failed ? "show all" : "only those that failed");
+  const toggle = el("a", { href: `#/audits?failed=${!failed}` }, failed ? "show all" : "only failed");
   return [
     el("div", { class: "bar" }, el("h1", { class: "grow" }, run ? `Audits of ${run}` : "Audits of flushes"), toggle),
     await older("audits", { run, failed }, auditsTable),
@@ -324,13 +342,13 @@ function auditsTable(rows) {
     ["files", (row) => number(row.files), "number"],
     ["expectations", (row) => expectations(row), "long"],
     ["run", (row) => el("a", { href: `#/audits?run=${encodeURIComponent(row.run_id)}` }, row.run_id)],
-  ], rows, "No audit yet: every flush makes one.");
+  ], rows, "No audits yet: every flush runs one.");
 }
 
 function expectations(row) {
   const wrong = row.results.filter((one) => !one.success);
-  const lines = (wrong.length ? wrong : row.results).map((one) => el("div", {}, `${one.about}${one.success ? "" : `: ${one.error ?? `${one.rows ?? "some"} row(s) are not so`}`}`));
-  const files = row.quarantine ? el("div", {}, "its files: ", el("code", {}, row.quarantine)) : null;
+  const lines = (wrong.length ? wrong : row.results).map((one) => el("div", {}, `${one.about}${one.success ? "" : `: ${one.error ?? `${one.rows ?? "some"} row(s) violate this`}`}`));
+  const files = row.quarantine ? el("div", {}, "files: ", el("code", {}, row.quarantine)) : null;
   return el("details", { open: !row.success }, el("summary", {}, wrong.length ? `${wrong.length} not met` : `${row.results.length} met`), lines, files);
 }
 
@@ -341,11 +359,11 @@ export async function gc() {
     el("div", { class: "bar" }, el("h1", { class: "grow" }, "Retention and cleanup"),
       startButton("retention_gc", { dry_run: true }, "Plan retention"), startButton("file_cleanup", { dry_run: true }, "Plan cleanup")),
     el("div", { class: "cards" },
-      card("files to be removed", number(totals.files)), card("to be freed", bytes(totals.bytes)), card("oldest of them", since(totals.oldest_at) || "none"),
-      card("files removed", number(totals.removed_files)), card("freed so far", bytes(totals.removed_bytes))),
+      card("files to delete", number(totals.files)), card("bytes to free", bytes(totals.bytes)), card("oldest of them", since(totals.oldest_at) || "none"),
+      card("files deleted", number(totals.removed_files)), card("freed so far", bytes(totals.removed_bytes))),
     section("Plans", plansTable(found.plans)),
-    section("Snapshots that are kept for ever", pinnedTable(found.pinned)),
-    el("h2", {}, "The ledger: every file that was removed"),
+    section("Pinned snapshots", pinnedTable(found.pinned)),
+    el("h2", {}, "Deleted files"),
     await older("deletions", {}, deletionsTable),
   ];
 }
@@ -355,16 +373,16 @@ const known = (value, format) => (value === null ? "" : format(value));
 function plansTable(rows) {
   return table([
     ["plan", (row) => el("code", {}, row.plan_id)],
-    ["of", (row) => row.job],
-    ["made (UTC)", (row) => clock(row.created_at), "time"],
-    ["carried out (UTC)", (row) => clock(row.done_at) || (row.begun_at ? "begun" : "not yet"), "time"],
+    ["job", (row) => row.job],
+    ["created (UTC)", (row) => clock(row.created_at), "time"],
+    ["carried out (UTC)", (row) => clock(row.done_at) || (row.begun_at ? "started" : "not yet"), "time"],
     ["catalogs", (row) => known(row.catalogs, number), "number"],
     ["snapshots", (row) => known(row.snapshots, number), "number"],
     ["files", (row) => known(row.files, number), "number"],
     ["bytes", (row) => known(row.bytes, bytes), "number"],
-    ["of them freed", (row) => known(row.freed_files, number), "number"],
+    ["files freed", (row) => known(row.freed_files, number), "number"],
     ["bytes freed", (row) => known(row.freed_bytes, bytes), "number"],
-  ], rows, "No plan yet: retention_gc makes one every night.");
+  ], rows, "No plans yet: retention_gc makes one every night.");
 }
 
 function pinnedTable(rows) {
@@ -374,7 +392,7 @@ function pinnedTable(rows) {
     ["snapshot", (row) => String(row.snapshot_id), "number"],
     ["since (UTC)", (row) => clock(row.tagged_at), "time"],
     ["by", (row) => row.tagged_by],
-  ], rows, "None: `lakefork tag CATALOG SNAPSHOT NAME` keeps one.");
+  ], rows, "None: `lakefork tag CATALOG SNAPSHOT NAME` pins one.");
 }
 
 function deletionsTable(rows) {
@@ -383,8 +401,8 @@ function deletionsTable(rows) {
     ["outcome", (row) => (row.restored_at ? "restored" : row.outcome ?? "decided")],
     ["file", (row) => el("code", {}, row.path), "long"],
     ["bytes", (row) => bytes(row.bytes), "number"],
-    ["last of", (row) => row.last_catalog],
-    ["at snapshot", (row) => String(row.last_snapshot ?? ""), "number"],
-    ["why", (row) => row.reason],
-  ], rows, "Nothing was removed yet.");
+    ["last catalog", (row) => row.last_catalog],
+    ["last snapshot", (row) => String(row.last_snapshot ?? ""), "number"],
+    ["reason", (row) => row.reason],
+  ], rows, "No files deleted yet.");
 }

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sql_cases import add_user
-from sql_lake import SqlLake, new_name
+from support.sql_cases import add_user
+from support.sql_lake import SqlLake, new_name
 
 
 @pytest.fixture(scope="module")

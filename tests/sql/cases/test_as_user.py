@@ -6,8 +6,8 @@ import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError, PermissionDeniedError
 from lakefork.sql.session import Role
-from sql_cases import add_user
-from sql_lake import SqlLake, refuse
+from support.sql_cases import add_user
+from support.sql_lake import SqlLake, refuse
 
 
 def test_as_user_writes_rows_that_belong_to_that_user(lake: SqlLake, user_table: str, user: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError
-from lakefork.tables import UPDATED
-from sql_lake import SqlLake, refuse
+from lakefork.model.tables import UPDATED
+from support.sql_lake import SqlLake, refuse
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -7,8 +7,8 @@ import pytest
 
 from lakefork.errors import ConflictError, PermissionDeniedError
 from lakefork.sql.session import Role
-from sql_cases import add_user
-from sql_lake import SqlLake, refuse
+from support.sql_cases import add_user
+from support.sql_lake import SqlLake, refuse
 
 
 def set_rules(lake: SqlLake, user: str, *rules: str) -> None:
@@ -40,8 +40,8 @@ def test_a_row_filter_holds_for_reads_and_changes(lake: SqlLake, user: str, fill
         f"INSERT INTO {filled} SELECT 9, NULL",
         f"INSERT INTO {filled} VALUES (2, 'low')",
     ):
-        refuse(lake, PermissionDeniedError, "would lie outside", text, **mine)
-    with pytest.raises(PermissionDeniedError, match="would lie outside"):
+        refuse(lake, PermissionDeniedError, "would violate your rules", text, **mine)
+    with pytest.raises(PermissionDeniedError, match="would violate your rules"):
         lake.engine.load(lake.session(user), filled, pa.table({"id": [9], "v": ["high"]}))
     with pytest.raises(ConflictError):
         lake.run(f"INSERT INTO {filled} VALUES (1, 'low')", **mine)
@@ -59,7 +59,7 @@ def test_a_rule_holds_at_once_for_inserts_that_were_quick(
     assert len(copies) == 1
     set_rules(lake, user, f"{user_table}.v = 'y'")
     for _ in range(2):
-        refuse(lake, PermissionDeniedError, "would lie outside", insert, "x", user=user)
+        refuse(lake, PermissionDeniedError, "would violate your rules", insert, "x", user=user)
         assert lake.count(insert, "y", user=user) == 1
     set_rules(lake, user, f"{user_table}.v = 'y'", f"{user_table}.v = 'x'")
     assert lake.count(insert, "x", user=user) == 1
@@ -81,7 +81,9 @@ def test_a_rule_holds_at_once_for_writes_by_key(lake: SqlLake, user: str, user_t
     set_rules(lake, user, f"{user_table}.v = 'b'")
     assert lake.count(f"UPDATE {user_table} SET v = 'b' WHERE id = 1", user=user) == 0
     assert lake.count(f"DELETE FROM {user_table} WHERE id = 1", user=user) == 0
-    refuse(lake, PermissionDeniedError, "outside", f"INSERT INTO {user_table} VALUES (3, 'a')", user=user)
+    refuse(
+        lake, PermissionDeniedError, "would violate your rules", f"INSERT INTO {user_table} VALUES (3, 'a')", user=user
+    )
     set_rules(lake, user)
     assert lake.count(f"UPDATE {user_table} SET v = 'c' WHERE id = 1", user=user) == 1
 
@@ -92,7 +94,11 @@ def test_a_service_that_acts_for_a_user_is_held_by_the_users_rules(lake: SqlLake
     assert lake.count(f"UPDATE {filled} AS USER '{user}' SET v = 'low' WHERE id = 2", **service) == 0
     assert lake.count(f"DELETE FROM {filled} AS USER '{user}'", **service) == 2
     refuse(
-        lake, PermissionDeniedError, "outside", f"INSERT INTO {filled} AS USER '{user}' VALUES (9, 'high')", **service
+        lake,
+        PermissionDeniedError,
+        "would violate your rules",
+        f"INSERT INTO {filled} AS USER '{user}' VALUES (9, 'high')",
+        **service,
     )
     assert lake.count(f"INSERT INTO {filled} AS USER '{user}' VALUES (9, 'low')", **service) == 1
     assert lake.count(f"INSERT INTO {filled} VALUES (9, 'high')", **service) == 1, "own rows of a service"
@@ -115,7 +121,7 @@ def test_rules_are_or_ed_and_a_table_without_a_rule_is_the_users_own(
         assert lake.rows(count, user=user) == [(expected,)], rules
 
 
-def test_a_rule_for_one_table_whose_column_is_gone_allows_nothing_more(
+def test_a_rule_for_one_table_whose_column_is_gone_grants_nothing(
     lake: SqlLake, ns: str, user: str, filled: str
 ) -> None:
     set_rules(lake, user, f"{filled}.v = 'low'")
@@ -138,8 +144,8 @@ def test_a_pattern_holds_once_a_table_gets_the_column(lake: SqlLake, ns: str, us
         assert lake.count(insert, user=user) == lake.count(by_key, number, user=user) == 1
     lake.run(f"ALTER TABLE {user_table} ADD COLUMN owner STRING")
     for number in range(3, 6):
-        refuse(lake, PermissionDeniedError, "outside", insert, user=user)
-        refuse(lake, PermissionDeniedError, "outside", by_key, number, user=user)
+        refuse(lake, PermissionDeniedError, "would violate your rules", insert, user=user)
+        refuse(lake, PermissionDeniedError, "would violate your rules", by_key, number, user=user)
     assert lake.rows(f"SELECT * FROM {user_table}", user=user) == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lakefork.errors import ConflictError
-from sql_lake import SqlLake, refuse
+from support.sql_lake import SqlLake, refuse
 
 
 @pytest.mark.parametrize("flushed", [False, True])

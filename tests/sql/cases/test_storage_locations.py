@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError, LakeforkError, NotFoundError
-from sql_lake import SqlLake, new_name, refuse
+from support.sql_lake import SqlLake, new_name, refuse
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def test_a_duplicate_location_name_is_refused(lake: SqlLake, location: str, tmp_
     ]
 
 
-def test_a_reference_to_a_location_that_is_not_there_is_refused(lake: SqlLake, ns: str) -> None:
+def test_a_reference_to_a_missing_location_is_refused(lake: SqlLake, ns: str) -> None:
     refuse(
         lake,
         NotFoundError,
         "nowhere",
         f"CREATE SHARED TABLE {ns}.t (id BIGINT PRIMARY KEY) LOCATION REFERENCE 'nowhere'",
     )
-    refuse(lake, NotFoundError, "no table", f"SELECT * FROM {ns}.t")
+    refuse(lake, NotFoundError, "does not exist", f"SELECT * FROM {ns}.t")
 
 
 def test_a_location_in_use_cannot_be_deleted_and_the_error_names_its_tables(

@@ -4,7 +4,7 @@ import pytest
 
 from lakefork.errors import InvalidInputError
 from lakefork.sql.session import Role
-from sql_lake import SqlLake, refuse
+from support.sql_lake import SqlLake, refuse
 
 
 def test_a_stream_table_shows_its_options_and_has_no_system_columns(lake: SqlLake, ns: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError, NotFoundError
-from sql_cases import configs, newest_snapshot
-from sql_lake import SqlLake, refuse
+from support.sql_cases import configs, newest_snapshot
+from support.sql_lake import SqlLake, refuse
 
 
 def test_every_change_of_a_table_writes_schema_files_and_the_manifest(lake: SqlLake, ns: str, table: str) -> None:
@@ -92,7 +92,7 @@ def test_alter_holds_even_if_the_schema_files_cannot_be_written(lake: SqlLake, n
     assert (root / "schemas" / "t" / "schema_v2.json").exists()
 
 
-def test_an_alter_that_somebody_else_overtakes_gets_a_conflict(
+def test_an_alter_that_another_one_overtakes_gets_a_conflict(
     lake: SqlLake, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = lake.engine._tables
@@ -105,9 +105,9 @@ def test_an_alter_that_somebody_else_overtakes_gets_a_conflict(
         return found
 
     monkeypatch.setattr(tables, "_definition", overtaken)
-    refuse(lake, ConflictError, "somebody else", f"ALTER TABLE {table} ADD COLUMN second INT")
+    refuse(lake, ConflictError, "changed concurrently", f"ALTER TABLE {table} ADD COLUMN second INT")
     names = [row[1] for row in lake.rows(f"DESCRIBE TABLE {table}") if row[0] == "column"]
-    assert names == ["id", "v", "n", "first", "_seq", "_deleted"]
+    assert names == ["id", "v", "n", "first", "_seq", "_deleted", "_updated"]
 
 
 def test_of_many_concurrent_alters_each_wins_or_gets_a_conflict_and_files_agree_with_the_catalog(
@@ -124,11 +124,11 @@ def test_of_many_concurrent_alters_each_wins_or_gets_a_conflict_and_files_agree_
         won = [place for place, done in enumerate(pool.map(alter, range(6))) if done]
     assert won
     columns = {row[1] for row in lake.rows(f"DESCRIBE TABLE {table}") if row[0] == "column"}
-    assert columns == {"id", "v", "n", "_seq", "_deleted", *(f"x{place}" for place in won)}
+    assert columns == {"id", "v", "n", "_seq", "_deleted", "_updated", *(f"x{place}" for place in won)}
     manifest = json.loads((configs(lake, ns) / "manifest.json").read_text())
     current = json.loads((configs(lake, ns) / "schemas" / "t" / "current.json").read_text())
     assert manifest["t"]["current_version"] == current["version"] == 1 + len(won)
-    assert {field["name"] for field in current["arrow_schema"]["fields"]} == columns
+    assert {field["name"] for field in current["arrow_schema"]["fields"]} == columns - {"_updated"}
 
 
 def test_rows_written_while_the_table_is_altered_are_all_there(lake: SqlLake, table: str) -> None:
@@ -162,7 +162,7 @@ def test_rows_written_while_the_table_is_altered_are_all_there(lake: SqlLake, ta
 )  # fmt: skip
 def test_a_column_cannot_be_narrowed_or_change_its_meaning(lake: SqlLake, ns: str, old: str, new: str) -> None:
     lake.run(f"CREATE SHARED TABLE {ns}.t (id BIGINT PRIMARY KEY, v {old})")
-    refuse(lake, InvalidInputError, "safe", f"ALTER TABLE {ns}.t MODIFY COLUMN v {new}")
+    refuse(lake, InvalidInputError, "only widening", f"ALTER TABLE {ns}.t MODIFY COLUMN v {new}")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.sql.session import Role
-from sql_cases import newest_snapshot
-from sql_lake import SqlLake, refuse
+from support.sql_cases import newest_snapshot
+from support.sql_lake import SqlLake, refuse
 
 
 @pytest.mark.parametrize("kind", ["USER", "SHARED", "STREAM"])
@@ -34,7 +34,7 @@ def test_a_user_or_service_without_the_right_to_define_tables_is_refused(
     refuse(lake, PermissionDeniedError, "needs role admin", statement.format(t=table), user=user, role=role)
 
 
-@pytest.mark.parametrize("name", ["_seq", "_deleted", "_updated", "_user_id", '"_SEQ"'])
+@pytest.mark.parametrize("name", ["_seq", "_deleted", "_updated", "_user_id", "_superseded", '"_SEQ"'])
 def test_system_column_names_are_reserved(lake: SqlLake, ns: str, table: str, name: str) -> None:
     refuse(lake, InvalidInputError, "reserved", f"CREATE SHARED TABLE {ns}.bad (id BIGINT PRIMARY KEY, {name} INT)")
     refuse(lake, InvalidInputError, "reserved", f"ALTER TABLE {table} ADD COLUMN {name} INT")
@@ -81,8 +81,8 @@ def test_a_dropped_table_leaves_nothing_behind_for_a_new_one_of_its_name(lake: S
     lake.run(f"INSERT INTO {table} VALUES (1, 'old', 1)")
     before = newest_snapshot(lake)
     lake.run(f"DROP TABLE {table}")
-    refuse(lake, NotFoundError, "no table", f"SELECT * FROM {table}")
-    refuse(lake, NotFoundError, "no table", f"INSERT INTO {table} VALUES (1, 'x', 1)")
+    refuse(lake, NotFoundError, "does not exist", f"SELECT * FROM {table}")
+    refuse(lake, NotFoundError, "does not exist", f"INSERT INTO {table} VALUES (1, 'x', 1)")
     lake.run(f"CREATE SHARED TABLE {table} (id BIGINT PRIMARY KEY, w STRING)")
     assert lake.rows(f"SELECT * FROM {table}") == []
     lake.run(f"INSERT INTO {table} VALUES (1, 'new')")
@@ -94,7 +94,7 @@ def test_drop_needs_the_right_kind_and_a_table_that_exists(lake: SqlLake, table:
     refuse(lake, InvalidInputError, "SHARED", f"DROP USER TABLE {table}")
     refuse(lake, InvalidInputError, "SHARED", f"DROP STREAM TABLE {table}")
     lake.run(f"DROP SHARED TABLE {table}; DROP TABLE IF EXISTS {table}")
-    refuse(lake, NotFoundError, "no table", f"DROP TABLE {table}")
+    refuse(lake, NotFoundError, "does not exist", f"DROP TABLE {table}")
 
 
 def test_a_table_with_more_columns_than_the_hot_store_can_hold_is_refused_when_made(lake: SqlLake, ns: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from lakefork.errors import ConflictError, PermissionDeniedError
 from lakefork.sql.session import Role
-from sql_cases import add_user
-from sql_lake import SqlLake, refuse
+from support.sql_cases import add_user
+from support.sql_lake import SqlLake, refuse
 
 RELATIONS = [
     "system.users",
@@ -16,6 +16,7 @@ RELATIONS = [
     "system.tables",
     "system.jobs",
     "system.audit",
+    "system.waiting",
     "information_schema.tables",
     "information_schema.columns",
     "information_schema.schemata",
@@ -31,17 +32,23 @@ def everything_told(lake: SqlLake, user: str, *tables: str) -> list[Any]:
     return [lake.rows(text, user=user) for text in texts]
 
 
-def test_every_relation_is_asked_for(lake: SqlLake) -> None:
+def test_every_relation_is_covered(lake: SqlLake) -> None:
     listed = lake.rows(
         "SELECT table_schema || '.' || table_name FROM information_schema.tables WHERE table_type = 'SYSTEM'"
     )
-    denied = {"system.storage_locations", "system.manifest_cache"}
+    denied = {
+        "system.storage_locations",
+        "system.manifest_cache",
+        "system.deletions",
+        "system.copies",
+        "system.backups",
+    }
     assert {name for (name,) in listed} == {*RELATIONS, *denied}
     for name in denied:
         refuse(lake, PermissionDeniedError, "admin", f"SELECT * FROM {name}", user="ada")
 
 
-def test_rows_of_others_change_nothing_that_a_user_is_told(lake: SqlLake, ns: str, table: str, user_table: str) -> None:
+def test_rows_of_others_change_nothing_that_a_user_sees(lake: SqlLake, ns: str, table: str, user_table: str) -> None:
     user = add_user(lake, f"{table}.v = CURRENT_USER()")
     lake.run(f"CREATE SHARED TABLE {ns}.closed (id BIGINT PRIMARY KEY)")
     lake.run(f"INSERT INTO {table} VALUES (1, ?, 1)", user)
@@ -105,5 +112,5 @@ def test_loaded_rows_tell_no_more(lake: SqlLake, table: str) -> None:
     user = add_user(lake, f"{table}.v = CURRENT_USER()")
     lake.run(f"INSERT INTO {table} VALUES (2, 'other', 1)")
     for rows in ({"id": [2], "v": [user]}, {"id": [7], "v": ["other"]}):
-        with pytest.raises(PermissionDeniedError, match=r"1 row\(s\) would lie outside"):
+        with pytest.raises(PermissionDeniedError, match=r"1 row\(s\) would violate your rules"):
             lake.engine.load(lake.session(user), table, pa.table(rows))

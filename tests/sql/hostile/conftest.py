@@ -1,4 +1,4 @@
-"""Nobody reads or changes anything but what the session may, and every refusal is one line."""
+"""Sessions read and change only what they may, and every refusal is one line."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.settings import Settings, SqlSettings
-from sql_hostile import PATIENCE, fill, state, watching
-from sql_lake import SqlLake, open_lake
+from support.sql_hostile import PATIENCE, fill, state, watching
+from support.sql_lake import SqlLake, open_lake
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lakefork.errors import LakeforkError, PermissionDeniedError
-from sql_hostile import SECRET, refuse, survives
-from sql_lake import SqlLake
+from support.sql_hostile import SECRET, refuse, survives
+from support.sql_lake import SqlLake
 
 FILTERED = [
     ("SELECT id FROM app.filtered", [(1,)]), ("SELECT count(*), max(v), min(n) FROM app.filtered", [(1, "own", 1)]), ("SELECT id FROM app.filtered WHERE owner = 'alice' OR true", [(1,)]),

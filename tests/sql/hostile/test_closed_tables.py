@@ -7,8 +7,8 @@ import pytest
 from lakefork.errors import InvalidInputError, LakeforkError, PermissionDeniedError
 from lakefork.sql.results import Rows
 from lakefork.sql.session import Role, Session
-from sql_hostile import refuse
-from sql_lake import SqlLake
+from support.sql_hostile import refuse
+from support.sql_lake import SqlLake
 
 POSITIONS = [
     "SELECT * FROM {s}", "SELECT count(*) FROM {s}", "SELECT 1 FROM {s} LIMIT 0", "SELECT * FROM {s} WHERE false", "FROM {s}", "TABLE {s}", "(SELECT * FROM {s})",
@@ -93,7 +93,7 @@ def test_other_catalogs_are_not_there(lake: SqlLake) -> None:
     assert "rival" not in str(lake.rows("SELECT * FROM system.catalogs"))
 
 
-def test_system_tables_tell_a_user_nothing_of_others(lake: SqlLake) -> None:
+def test_system_tables_reveal_nothing_of_others(lake: SqlLake) -> None:
     who: dict[str, Any] = {"user": "mallory"}
     assert [row[0] for row in lake.rows("SELECT user_id FROM system.users", **who)] == ["mallory"]
     refuse(lake, "SELECT * FROM system.storage_locations", kind=PermissionDeniedError, **who)

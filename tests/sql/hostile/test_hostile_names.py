@@ -8,8 +8,8 @@ import pytest
 
 from lakefork.errors import InvalidInputError, LakeforkError
 from lakefork.sql.session import Role, Session
-from sql_hostile import refuse, state
-from sql_lake import SqlLake
+from support.sql_hostile import refuse, state
+from support.sql_lake import SqlLake
 
 NAMES = ["a/b", "..", "../../x", "a.b", 'a"b', "a'b", "a;b", "%2e%2e", "🦆", "SELECT", "a\\b", "a\nb", "ü" * 200, "shared", "configs", "${user_id}", "'; DROP TABLE app.secret; --", " "]  # fmt: skip
 

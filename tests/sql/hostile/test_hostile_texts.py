@@ -13,8 +13,8 @@ import pytest
 
 from lakefork.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from lakefork.sql import engine as engine_module
-from sql_hostile import refuse, survives
-from sql_lake import SqlLake
+from support.sql_hostile import SECRET, refuse, survives
+from support.sql_lake import SqlLake
 
 
 def test_statements_after_the_first_error_are_not_done(lake: SqlLake) -> None:
@@ -27,7 +27,10 @@ def test_statements_after_the_first_error_are_not_done(lake: SqlLake) -> None:
     assert lake.rows("SELECT id FROM app.mine ORDER BY id", user="mallory") == [(1,), (60,)]
     lake.run("DELETE FROM app.mine WHERE id = 60", user="mallory")
     refuse(lake, "INSERT INTO app.mine VALUES (62, 'a'); DROP TABLE app.mine; SELEC 1", user="mallory")
-    refuse(lake, "INSERT INTO app.mine VALUES (62, 'a'); SELECT 'open", user="mallory")
+    refuse(lake, "INSERT INTO app.mine VALUES (63, 'a'); SELECT 'open", user="mallory")
+    done = [(1,), (62,)]  # what comes before a mistake is done; where tokens end in the middle, nothing is
+    assert lake.rows("SELECT id FROM app.mine ORDER BY id", user="mallory") == done
+    lake.run("DELETE FROM app.mine WHERE id > 1", user="mallory")
     for text in ("", ";", ";;;", "-- nothing", "/* nothing */", " \n\t "):
         assert lake.run(text) == []
 
@@ -42,7 +45,8 @@ NESTED = {
     "dots": "SELECT a" + ".a" * 5_000, "members": "SELECT 'a'" + ".upper()" * 1_000, "index": "SELECT [1]" + "[1]" * 1_000, "arrows": "SELECT '{}'" + "->'a'" * 10_000, "between": "SELECT 1" + " BETWEEN 1 AND 1" * 5_000, "lambda": "SELECT " + "list_transform([1], lambda x: " * 500 + "1" + ")" * 500,
     "parameters": "SELECT " + ", ".join(["?"] * 10_000), "statements": "SELECT 1;" * 300, "comments": "/*" * 100_000 + "*/" * 100_000, "quotes": "SELECT '" + "''" * 200_000 + "'", "types": "SELECT CAST(NULL AS " + "STRUCT(a " * 2_000 + "INT" + ")" * 2_000 + ")",
     "arraytypes": "SELECT CAST(NULL AS INT" + "[]" * 20_000 + ")", "interval": "SELECT " + "INTERVAL 1 DAY + " * 5_000 + "INTERVAL 1 DAY", "is": "SELECT 1" + " IS NULL" * 10_000, "tables": " UNION ALL ".join(["SELECT id FROM app.open"] * 60), "windows": "SELECT " + ", ".join(["sum(1) OVER ()"] * 1_000),
-    "folded list": "SELECT len(range(40000000))",
+    "folded list": "SELECT len(range(40000000))", "digits of an interval": "SELECT INTERVAL '" + "9" * 500_000 + "' DAY", "digits without unit": "SELECT INTERVAL '" + "9" * 500_000 + "'",
+    "times": "SELECT " + ", ".join(f"{function}('" + ":11" * 60_000 + "')" for function in ("unix_seconds", "unix_date")), "date difference": "SELECT date_diff('day', x, '" + ":11" * 300_000 + "')",
 }  # fmt: skip
 
 
@@ -168,3 +172,23 @@ def test_a_duplicate_key_with_a_line_break_is_reported_in_one_line(lake: SqlLake
     refuse(lake, "INSERT INTO app.lines VALUES ('a\nb')")
     refuse(lake, "INSERT INTO app.lines VALUES ('c\nd'), ('c\nd')")
     lake.run("DROP TABLE app.lines")
+
+
+def test_texts_of_users_are_not_written_to_the_log(lake: SqlLake, caplog: pytest.LogCaptureFixture) -> None:
+    for text in (
+        f"SELECT week('2020-01-01', {SECRET}.x)",
+        f"SELECT compress('{SECRET}\n')",
+        f"SELECT array_insert([1], '{SECRET}', 1)",
+    ):
+        survives(lake, text, user="mallory")
+    assert caplog.records == []
+
+
+def test_a_message_is_not_as_long_as_what_it_is_about(lake: SqlLake) -> None:
+    for text in (
+        f"SELECT {'x' * 100_000}(1)",
+        f"SELECT CAST('{'9' * 100_000}' AS INT)",
+        f'SELECT * FROM app."{"x" * 100_000}"',
+        f"SELECT error('{'x' * 100_000}')",
+    ):
+        assert len(refuse(lake, text, user="mallory")) < 2_100

@@ -9,8 +9,8 @@ import pytest
 from lakefork.errors import InvalidInputError, LimitError
 from lakefork.settings import Settings, SqlSettings
 from lakefork.sql.engine import Engine
-from sql_hostile import PATIENCE, refuse
-from sql_lake import SqlLake
+from support.sql_hostile import PATIENCE, refuse
+from support.sql_lake import SqlLake
 
 
 def limited(lake: SqlLake, make_settings: Callable[..., Settings], **limits: Any) -> Iterator[SqlLake]:

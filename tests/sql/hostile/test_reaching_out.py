@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lakefork.errors import LakeforkError
-from sql_hostile import SECRET, refuse, state
-from sql_lake import SqlLake
+from support.sql_hostile import SECRET, refuse, state
+from support.sql_lake import SqlLake
 
 FILE = "/etc/passwd"
 REACHING_OUT = [
@@ -43,7 +43,7 @@ REACHING_OUT = [
 
 @pytest.mark.parametrize("who", [{"user": "mallory"}, {}], ids=["user", "admin"])
 @pytest.mark.parametrize("text", REACHING_OUT)
-def test_what_reaches_beyond_the_tables_is_refused(lake: SqlLake, text: str, who: dict[str, Any]) -> None:
+def test_access_beyond_the_tables_is_refused(lake: SqlLake, text: str, who: dict[str, Any]) -> None:
     with pytest.raises(LakeforkError) as caught:
         lake.run(text, **who)
     message = str(caught.value)
@@ -52,7 +52,7 @@ def test_what_reaches_beyond_the_tables_is_refused(lake: SqlLake, text: str, who
     assert "root:" not in message
 
 
-def test_nothing_of_all_that_changed_anything(lake: SqlLake) -> None:
+def test_none_of_these_changed_anything(lake: SqlLake) -> None:
     before = state(lake)
     for text in REACHING_OUT:
         with pytest.raises(LakeforkError):

@@ -1,4 +1,4 @@
-"""Statements that would crash, stall or fill a process end in one sentence, and nobody else notices."""
+"""Statements that would crash, stall or exhaust a process fail with one message and affect nobody else."""
 
 import contextlib
 import os
@@ -18,13 +18,13 @@ import pytest
 
 from lakefork.errors import CancelledError, InvalidInputError, LakeforkError, LimitError, PermissionDeniedError
 from lakefork.settings import Settings, SqlSettings
-from lakefork.sql import write
 from lakefork.sql.engine import Engine
 from lakefork.sql.workers.functions import reviewed_functions
 from lakefork.sql.workers.launch import Zygote
 from lakefork.sql.workers.pool import Cancellation, EngineCrashedError
-from sql_hostile import refuse
-from sql_lake import SqlLake
+from lakefork.sql.write import write
+from support.sql_hostile import refuse
+from support.sql_lake import SqlLake
 
 MEMORY_MB = 128
 DEEP = "repeat('[', 300000) || repeat(']', 300000)"
@@ -91,7 +91,7 @@ def test_a_crash_of_the_engine_ends_one_statement(limited: SqlLake, value: str) 
     assert limited.rows("SELECT id FROM app.open ORDER BY id", user="mallory") == [(1,), (2,)]
 
 
-def test_what_crashes_the_engine_is_said(limited: SqlLake) -> None:
+def test_crashes_of_the_engine_are_reported(limited: SqlLake) -> None:
     assert "crashed the query engine" in refuse(
         limited, f"SELECT {CRASHES[0]}", kind=EngineCrashedError, user="mallory"
     )
@@ -103,6 +103,21 @@ def test_what_crashes_the_engine_is_said(limited: SqlLake) -> None:
     ):  # fmt: skip
         assert "crashed the query engine" in refuse(limited, text, kind=EngineCrashedError)
     assert limited.rows("SELECT id, n FROM app.docs ORDER BY id") == [(1, 0), (2, 0)]
+
+
+FAILURES = [
+    "SELECT reservoir_quantile(x, 0.5, 1000000000) FROM range(10) t(x)", "SELECT reservoir_quantile(id, 0.5, 1000000000) FROM app.open",
+    "SELECT CAST(NULL AS INT[10000][10000][10000])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FAILURES)
+def test_a_failure_inside_the_engine_does_not_affect_the_next_statement(limited: SqlLake, text: str) -> None:
+    """After some, DuckDB refuses all that comes later in the same process."""
+    for _ in range(3):
+        refuse(limited, text, user="mallory")
+        assert limited.rows("SELECT id FROM app.open ORDER BY id", user="mallory") == [(1,), (2,)]
+        assert limited.rows("SELECT 1 + 1", user="mallory") == [(2,)]
 
 
 def test_documents_that_are_nested_too_deeply_are_not_stored(limited: SqlLake) -> None:
@@ -173,7 +188,7 @@ def test_no_lock_is_held_while_an_expression_takes_long(limited: SqlLake, lake: 
     assert isinstance(failed[0], LimitError)
 
 
-def test_what_takes_long_is_applied_only_to_rows_that_are_still_the_same(
+def test_long_changes_are_applied_only_to_unchanged_rows(
     limited: SqlLake, lake: SqlLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "SECONDS_IN_TRANSACTION", 0.001)  # nothing is quick enough
@@ -250,7 +265,7 @@ AROUND = [
 
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("text", AROUND)
-def test_what_is_not_on_the_list_is_refused_wherever_it_stands(limited: SqlLake, text: str) -> None:
+def test_unlisted_functions_are_refused_everywhere(limited: SqlLake, text: str) -> None:
     message = refuse(limited, text, kind=LakeforkError, user="mallory")
     assert "relation_" not in message and "batch-" not in message
 
@@ -294,7 +309,7 @@ def test_every_function_of_the_installed_duckdb_was_reviewed() -> None:
     assert not reviewed["values"] & reviewed["off"]
 
 
-def test_a_function_that_nobody_reviewed_is_off(limited: SqlLake) -> None:
+def test_an_unreviewed_function_is_refused(limited: SqlLake) -> None:
     refuse(limited, "SELECT brand_new_function(1)", kind=PermissionDeniedError)
 
 
@@ -321,7 +336,7 @@ def test_a_worker_that_dies_is_replaced(limited: SqlLake) -> None:
     assert limited.rows("SELECT id FROM app.open ORDER BY id") == [(1,), (2,)]
 
 
-def test_users_who_wait_for_workers_are_told_so_and_writers_are_not_held_up(limited: SqlLake, lake: SqlLake) -> None:
+def test_users_who_wait_for_workers_get_an_error_and_writers_are_not_blocked(limited: SqlLake, lake: SqlLake) -> None:
     def stall() -> None:
         with contextlib.suppress(LakeforkError):
             limited.run(f"SELECT {SLOW[0]}")
@@ -351,7 +366,7 @@ with Engine(Settings(sql=SqlSettings(statement_timeout_seconds=60)), sys.argv[1]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
-def test_a_query_ends_with_whoever_asked_for_it(lake: SqlLake, tmp_path: Path, sent: signal.Signals) -> None:
+def test_a_query_ends_with_its_client(lake: SqlLake, tmp_path: Path, sent: signal.Signals) -> None:
     script = tmp_path / "ask.py"
     script.write_text(textwrap.dedent(SCRIPT))
     process = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""Processes that run DuckDB: users' expressions can crash, stall or fill only a process that may die."""
+"""Worker processes that run DuckDB, so that users' expressions can crash, stall or exhaust only a worker."""

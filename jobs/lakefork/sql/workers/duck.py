@@ -1,4 +1,4 @@
-"""The DuckDBs of a worker: one reads batches for our own SQL, others run users' SQL and can reach nothing else."""
+"""The DuckDBs of a worker: one reads batches for our own SQL, others run users' SQL in isolation."""
 
 import functools
 import json
@@ -6,35 +6,36 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefork.cold.reader import COMMON, open_reader
 from lakefork.errors import InvalidInputError, LakeforkError, LimitError, PermissionDeniedError, StorageError
-from lakefork.predicates import quoted
+from lakefork.model.predicates import quoted
+from lakefork.read.reader import COMMON, open_reader
 from lakefork.sql.workers.functions import check_tree, parse_error
 from lakefork.storage import StorageOptions
 
-KEPT_WITH_FILES = 4
-MOST_KNOWN_FILES = 20_000
-KEPT_TEXTS = 1_000
+CACHED_CONNECTIONS = 4
+MAX_KNOWN_FILES = 20_000
+CACHED_TEXTS = 1_000
 BATCH_ROWS = 10_000
 CHUNK_BYTES = 1 << 20
 
 
 class Duck:
-    """memory_mb holds for users' SQL; reading batches may take half as much again."""
+    """The DuckDBs of a worker. memory_mb: for users' SQL; reading batches may take half as much again."""
 
     def __init__(self, storage: StorageOptions, *, memory_mb: int, threads: int) -> None:
         self._limits = {**COMMON, "memory_limit": f"{memory_mb}MB", "threads": str(threads)}
         self._storage, self._memory_mb, self._threads = storage, memory_mb, threads
         self._locked = self._lock(())
         self._with_files: OrderedDict[tuple[str, ...], duckdb.DuckDBPyConnection] = OrderedDict()
-        self._columns: dict[str, dict[int, str]] = {}  # of files that were looked at, by id: files never change
-        self._tree = functools.lru_cache(KEPT_TEXTS)(self._parse)
+        self._columns: dict[str, dict[int, str]] = {}  # of files, by id: files never change
+        self._tree = functools.lru_cache(CACHED_TEXTS)(self._parse)
 
     @functools.cached_property
     def _reader(self) -> duckdb.DuckDBPyConnection:
@@ -49,7 +50,7 @@ class Duck:
         return frozenset(name for (name,) in views)
 
     def read(self, sql: str, relations: Mapping[str, pa.Table]) -> pa.Table:
-        """Rows by SQL that Lakefork wrote."""
+        """Reads rows with SQL that Lakefork wrote."""
         with _cursor(self._reader) as cursor:
             register(cursor, relations)
             with domain_errors():
@@ -61,18 +62,27 @@ class Duck:
         relations: Mapping[str, pa.Table],
         views: Mapping[str, str],
         paths: Sequence[str],
-        *,
-        max_rows: int | None,
-        setting: str,
+        limits: "AnswerLimits",
     ) -> Iterator[pa.Table]:
-        """Rows by SQL that somebody else wrote: no files but these, no settings, no functions but those allowed."""
+        """Streams rows of a user's SQL: only these files, no settings, only allowed functions."""
         self._check(sql, {*relations, *views})
         with _cursor(self._with(tuple(paths)) if paths else self._locked) as cursor, domain_errors():
             register(cursor, relations)
             for name, view in views.items():
                 cursor.execute(f"CREATE TEMP VIEW {name} AS {view}")
             found = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
-            yield from _chunks(found, max_rows, setting, self._memory_mb)
+            yield from _chunks(found, limits, self._memory_mb)
+
+    def is_sound(self) -> bool:
+        """Whether it can be used after a failure: some make DuckDB refuse whatever comes next."""
+        reader = [self._reader] if "_reader" in vars(self) else []
+        try:
+            for database in (self._locked, *reader, *self._with_files.values()):
+                with _cursor(database) as cursor:
+                    cursor.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            return False
+        return True
 
     def _check(self, sql: str, relations: set[str]) -> None:
         with domain_errors():
@@ -85,10 +95,10 @@ class Duck:
             return str(tree)
 
     def _with(self, paths: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
-        """A DuckDB whose files cannot be changed once it is locked; the last few are kept for the next query."""
+        """Returns a locked DuckDB that can open only these files; the last few are cached."""
         found = self._with_files.pop(paths, None) or self._lock(paths)
         self._with_files[paths] = found
-        while len(self._with_files) > KEPT_WITH_FILES:
+        while len(self._with_files) > CACHED_CONNECTIONS:
             self._with_files.popitem(last=False)[1].close()
         return found
 
@@ -97,7 +107,7 @@ class Duck:
         if paths:
             database.execute("SET disabled_optimizers = 'top_n_window_elimination'")
             database.execute("SET parquet_metadata_cache = true")
-            # What several of them keep of files would count together against the limit of the process.
+            # Their caches would add up against the limit of the process.
             database.execute("SET enable_external_file_cache = false")
             database.execute(f"SET allowed_paths = [{_list(paths)}]")
         for name, value in _LOCKED.items():
@@ -123,7 +133,7 @@ class Duck:
                 f"SELECT file_name, map(list(field_id), list(name)) FROM parquet_schema([{_list(unknown)}]) "
                 "WHERE field_id IS NOT NULL GROUP BY file_name"
             ).fetchall()
-            if len(self._columns) + len(unknown) > MOST_KNOWN_FILES:
+            if len(self._columns) + len(unknown) > MAX_KNOWN_FILES:
                 self._columns.clear()
             self._columns.update(schemas)
         known = {path: self._columns[path].get(column_id) for path in paths if path in self._columns}
@@ -136,7 +146,7 @@ def reading_mb(memory_mb: int) -> int:
 
 @contextmanager
 def _cursor(database: duckdb.DuckDBPyConnection) -> Iterator[Any]:
-    """A connection of its own: what is registered here is seen here only."""
+    """Yields a new connection; relations registered on it are visible only there."""
     cursor = database.cursor()
     try:
         yield cursor
@@ -152,7 +162,7 @@ def _probe(cursor: Any, paths: Sequence[str], name: str, literals: Sequence[str]
                 f"SELECT file_name FROM parquet_bloom_probe([{_list(paths)}], {quoted(name)}, {literal}) "
                 "GROUP BY file_name HAVING bool_and(bloom_filter_excludes)"
             ).fetchall()
-        except duckdb.Error:  # a type that was changed since
+        except duckdb.Error:  # the type was changed since
             return set()
         out &= {path for (path,) in found}
     return out
@@ -165,7 +175,7 @@ def _list(paths: Sequence[str]) -> str:
 def register(cursor: Any, relations: Mapping[str, pa.Table]) -> None:
     for name, relation in relations.items():
         if _has_nan(relation) or _has_json(relation):
-            # Comparisons are pushed down into Arrow, for which NaN is not the greatest value and JSON no text.
+            # Comparisons are pushed down into Arrow, where NaN is not the largest value and JSON is not text.
             cursor.register(f"{name}_arrow", relation)
             cursor.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
         else:
@@ -174,7 +184,7 @@ def register(cursor: Any, relations: Mapping[str, pa.Table]) -> None:
 
 def _has_nan(rows: pa.Table) -> bool:
     return any(
-        pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # None: there is no row
+        pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # None: no rows
         for column in rows.columns
     )
 
@@ -183,19 +193,34 @@ def _has_json(rows: pa.Table) -> bool:
     return any(isinstance(field.type, pa.JsonType) for field in rows.schema)
 
 
-def _chunks(found: pa.RecordBatchReader, max_rows: int | None, setting: str, memory_mb: int) -> Iterator[pa.Table]:
-    """At least one, so that an empty answer has its columns."""
+@dataclass(frozen=True)
+class AnswerLimits:
+    """What an answer may have; cut: rows beyond max_rows are left out, and the answer is never held as a whole."""
+
+    max_rows: int | None
+    setting: str
+    cut: bool = False
+
+
+def _chunks(found: pa.RecordBatchReader, limits: AnswerLimits, memory_mb: int) -> Iterator[pa.Table]:
+    """Yields at least one chunk, so that an empty result has its columns."""
     batches: list[pa.RecordBatch] = []
     rows = size = waiting = chunks = 0
     for batch in found:
         rows += batch.num_rows
         size += batch.nbytes
-        waiting += batch.nbytes
-        if size > memory_mb << 20:
-            raise LimitError(f"the answer needs more than {memory_mb} MB (setting sql.memory_mb)")
-        if max_rows is not None and rows > max_rows:
-            raise LimitError(f"there are more than {max_rows} rows: add LIMIT, or raise the setting {setting}")
-        batches.append(batch)
+        is_last = limits.max_rows is not None and rows > limits.max_rows
+        if size > memory_mb << 20 and not limits.cut:
+            raise LimitError(f"the result needs more than {memory_mb} MB (setting sql.memory_mb)")
+        if is_last and not limits.cut:
+            raise LimitError(
+                f"the result has more than {limits.max_rows} rows: add LIMIT, or raise the setting {limits.setting}"
+            )
+        kept = batch.slice(0, batch.num_rows - (rows - limits.max_rows)) if is_last else batch
+        batches.append(kept)
+        waiting += kept.nbytes
+        if is_last:
+            break
         if waiting >= CHUNK_BYTES:
             yield plain(pa.Table.from_batches(batches))
             batches, waiting, chunks = [], 0, chunks + 1
@@ -204,7 +229,7 @@ def _chunks(found: pa.RecordBatchReader, max_rows: int | None, setting: str, mem
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """DuckDB's own types as ones that everybody reads: booleans, and whole numbers of 128 bits (sums are)."""
+    """Converts DuckDB's own types to common ones: booleans, and 128-bit integers (sums)."""
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if isinstance(field.type, pa.Bool8Type):
@@ -217,7 +242,7 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that others cannot read, as DuckDB writes them."""
+    """Converts values of other types to DuckDB's text."""
     with duckdb.connect(":memory:") as connection:
         connection.register("shown", pa.table({"value": column}))
         return connection.execute("SELECT CAST(value AS VARCHAR) AS value FROM shown").to_arrow_table()["value"]
@@ -239,28 +264,28 @@ def _whole_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
 def domain_errors() -> Iterator[None]:
     try:
         yield
-    except (duckdb.Error, pa.ArrowException, OSError) as error:  # what goes wrong late comes through Arrow
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # late errors come through Arrow
         raise domain_error(error) from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or "bad_alloc" in str(error):
             raise OutOfMemoryError from error
         raise LakeforkError(f"the query engine failed: {error}") from error
     except UnicodeEncodeError:
-        raise InvalidInputError("the text has half of a surrogate pair") from None
+        raise InvalidInputError("the text contains half of a surrogate pair") from None
 
 
 class OutOfMemoryError(LakeforkError):
-    """The statement needed more than the process may have; the engine says how much that is."""
+    """The statement exceeded the memory limit of the process; the engine reports the limit."""
 
     code = "out_of_memory"
 
 
 def domain_error(error: Exception) -> LakeforkError:
-    """DuckDB's first line is made for people; the rest is an excerpt of SQL that the user did not write."""
+    """Translates a DuckDB error: its first line; the rest is an excerpt of SQL that the user did not write."""
     line = str(error).split("\n", 1)[0]
     said = line.split("Error: ", 1)[-1]
     ran_out = isinstance(error, duckdb.OutOfMemoryException | pa.ArrowMemoryError)
-    if ran_out or "Out of Memory Error:" in line or "bad_alloc" in line:
+    if ran_out or _OUT_OF_MEMORY.search(line):
         return OutOfMemoryError()
     if damaged := _DAMAGED_BATCH.search(line):
         return StorageError(
@@ -275,6 +300,7 @@ def domain_error(error: Exception) -> LakeforkError:
     return parse_error(said)
 
 
+_OUT_OF_MEMORY = re.compile(r"Out of Memory Error:|bad_alloc|Memory allocation failure|Requested allocation size")
 _DAMAGED_BATCH = re.compile(r"^(?!Conversion Error).*/(?P<name>batch-\d+\.parquet)\b")
 _RELATION = re.compile(r"relation_[0-9a-f]{16}\w*")
 _LOCKED = {

@@ -1,4 +1,4 @@
-"""Which functions users' SQL may call: decided on the tree that DuckDB's own parser makes, by an allow-list."""
+"""Checks which functions users' SQL calls, on the tree of DuckDB's own parser, against an allow-list."""
 
 import functools
 from collections.abc import Callable, Collection, Iterator
@@ -13,7 +13,7 @@ _TABLES = {"BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST"
 
 @functools.cache
 def reviewed_functions() -> dict[str, frozenset[str]]:
-    """The lists of functions.txt by name: values, from, off, off in from."""
+    """Returns the lists of functions.txt by name: values, from, off, off in from."""
     found: dict[str, set[str]] = {}
     names: set[str] = set()
     for line in (files(__package__) / "functions.txt").read_text().splitlines():
@@ -25,14 +25,14 @@ def reviewed_functions() -> dict[str, frozenset[str]]:
 
 
 def parse_error(said: str) -> LakeforkError:
-    """What DuckDB's parser says; its advice to change a setting is not for users."""
+    """Returns the error of DuckDB's parser, without advice on settings."""
     if "Max expression depth" in said:
-        return LimitError("the statement is nested too deeply: use fewer terms in a row, or split it into several")
+        return LimitError("the statement is nested too deeply: use fewer terms, or split it")
     return InvalidInputError(said)
 
 
 def check_tree(tree: Tree, relations: Collection[str], builtin_views: Callable[[], Collection[str]]) -> None:
-    """Refuses all but one query over the relations (and its own CTEs) with functions that are allowed."""
+    """Raises unless the text is one query over the relations (and its own CTEs) with allowed functions."""
     if tree["error"]:
         raise parse_error(str(tree["error_message"]).split("\n", 1)[0])
     if len(tree["statements"]) != 1:
@@ -63,7 +63,7 @@ def _check_table(node: Tree, known: Collection[str]) -> None:
     if kind == "BASE_TABLE":
         name = node["table_name"]
         if node["schema_name"] or node["catalog_name"] or name.lower() not in known:
-            raise PermissionDeniedError(f"permission denied: there is no table {name} here")
+            raise PermissionDeniedError(f"permission denied: table {name} does not exist here")
 
 
 def _nodes(tree: Any) -> Iterator[Tree]:

@@ -1,4 +1,4 @@
-"""Starts the process that workers are forked from; imports nothing heavy, so that it can be started first of all."""
+"""Starts the process that workers are forked from; imports nothing heavy, so that it can start first."""
 
 import importlib.abc
 import os
@@ -15,7 +15,7 @@ NOT_FOR_WORKERS = ("LAKEFORK_", "AIRFLOW_", "PG")
 
 
 def leave_out_pandas() -> None:
-    """pyarrow and DuckDB import pandas if it is there, which takes longer than most statements; nothing needs it."""
+    """Hides pandas, which pyarrow and DuckDB import if installed; that takes longer than most statements."""
 
     class NoPandas(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, *_: Any) -> None:
@@ -26,7 +26,7 @@ def leave_out_pandas() -> None:
 
 
 class Zygote:
-    """Starts with the first engine of the process, ends with the process."""
+    """The process that workers are forked from; it starts with the first engine and ends with the process."""
 
     _current: ClassVar["Zygote | None"] = None
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -38,7 +38,7 @@ class Zygote:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_FOR_WORKERS)}
         library = str(Path(lakefork.__file__).parents[1])
         environment["PYTHONPATH"] = os.pathsep.join([library, *filter(None, [environment.get("PYTHONPATH")])])
-        # Threads of libraries do not survive a fork; Arrow's own allocator reserves a gigabyte at once.
+        # Library threads do not survive a fork; Arrow's own allocator reserves a gigabyte at once.
         environment |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
         with theirs:
             self._process = subprocess.Popen(
@@ -53,20 +53,20 @@ class Zygote:
 
     @classmethod
     def start(cls) -> None:
-        """Starts it, if it is not running: what it imports takes a while."""
+        """Starts the process if it is not running; its imports take a while."""
         with cls._lock:
             cls._alive()
 
     @classmethod
     def fork(cls, config: str) -> tuple[socket.socket, socket.socket]:
-        """A new worker, which may still be starting: a socket to work with, and one that tells what becomes of it."""
+        """Forks a worker, which may still be starting; returns its socket, and one that reports its end."""
         work, their_work = socket.socketpair()
         report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with their_work, their_report, cls._lock:
             message, fds = [config.encode()], [their_work.fileno(), their_report.fileno()]
             try:
                 socket.send_fds(cls._alive()._control, message, fds)
-            except OSError:  # it was ended by somebody else
+            except OSError:  # something else ended it
                 cls._forget()
                 socket.send_fds(cls._alive()._control, message, fds)
             cls._alive()._has_forked = True
@@ -74,7 +74,7 @@ class Zygote:
 
     @classmethod
     def has_forked(cls) -> bool:
-        """Whether this process has had a worker, so that the next one is there in a moment."""
+        """Tells whether this process has had a worker, so that the next one starts fast."""
         return cls._current is not None and cls._current._owner == os.getpid() and cls._current._has_forked
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a worker process may use, set by the operating system: DuckDB's own limits do not hold for every function."""
+"""Limits of a worker process, set by the operating system, because not every function obeys DuckDB's limits."""
 
 import ctypes
 import os
@@ -7,12 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
-SLACK_MB = 64  # stacks of threads, and memory that is free but not given back
+SLACK_MB = 64  # thread stacks, and free memory that is not returned
 _PR_SET_PDEATHSIG = 1
 
 
 def data_bytes() -> int:
-    """Memory of the process that is its own and can be written to; 0 where the system does not tell."""
+    """Returns the private writable memory of the process; 0 if the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -21,9 +21,9 @@ def data_bytes() -> int:
 
 
 def limit_memory(megabytes: int) -> int:
-    """From here on the process gets so much more than it has; returns the bytes that it has now.
+    """Limits the process to a number of bytes above its current use; returns the current use.
 
-    Not RLIMIT_AS: address space that is only reserved, and shared rows that are only mapped, would count.
+    Not RLIMIT_AS, which would count reserved address space and mapped shared rows.
     """
     baseline = data_bytes()
     if baseline:
@@ -33,7 +33,7 @@ def limit_memory(megabytes: int) -> int:
 
 
 def limit_cpu(seconds: float) -> None:
-    """The system ends the process once it has used so much more time; the engine does so earlier."""
+    """Has the system end the process after more processor time; normally the engine ends it earlier."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
@@ -47,7 +47,7 @@ def give_back_memory() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """The process ends when the one that forked it does; parent: its id before the fork."""
+    """Ends the process with the one that forked it; parent: its id before the fork."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

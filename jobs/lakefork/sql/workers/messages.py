@@ -1,4 +1,4 @@
-"""What an engine and its workers say to each other: frames on a socket, rows as Arrow streams."""
+"""The protocol of an engine and its workers: frames on a socket, rows as Arrow streams."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakefork.sql.workers.shared_rows import Piece, map_rows, pieces_of
 
 READY, REQUEST, ROWS, END, ERROR = b"I", b"Q", b"R", b"E", b"X"
-MOST_FILES = 200  # that one message can carry
+MAX_FILES = 200  # per message
 _HEADER = struct.Struct("<cQI")  # kind, length of the body, length of the JSON at its start
 
 
@@ -45,11 +45,12 @@ class Request:
     paths: Sequence[str] = ()  # … from these files
     max_rows: int | None = None
     setting: str = "sql.max_rows"
+    cut: bool = False  # rows beyond max_rows are left out, instead of an error; nobody holds the whole answer
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks the bloom filters of batches for values of one column, given as SQL literals."""
+    """Probes the bloom filters of batches for values of one column, given as SQL literals."""
 
     paths: Sequence[str]
     column_id: int
@@ -65,7 +66,7 @@ class Frame:
 
 
 class ClosedError(Exception):
-    """The other side is gone."""
+    """The other side has closed the socket."""
 
 
 def send(sock: socket.socket, kind: bytes, content: Mapping[str, Any], *parts: Any, fds: Sequence[int] = ()) -> None:
@@ -98,7 +99,7 @@ def _receive(sock: socket.socket, length: int, fds: list[int]) -> bytearray:
     while view:
         try:
             if not fds and length == _HEADER.size:
-                data, found, _, _ = socket.recv_fds(sock, len(view), MOST_FILES)
+                data, found, _, _ = socket.recv_fds(sock, len(view), MAX_FILES)
                 fds.extend(found)
                 count = len(data)
                 view[:count] = data
@@ -124,7 +125,7 @@ def rows_of(body: memoryview) -> pa.Table:
 
 
 def send_request(sock: socket.socket, request: Request | Probe) -> None:
-    """Large relations go as files in memory, small ones as they are."""
+    """Sends a request: large relations as files in memory, small ones inline."""
     if isinstance(request, Probe):
         send(sock, REQUEST, {"probe": asdict(request)})
         return
@@ -133,7 +134,7 @@ def send_request(sock: socket.socket, request: Request | Probe) -> None:
     relations: dict[str, list[dict[str, int | None]]] = {}
     for name, rows in request.relations.items():
         shared = pieces_of(rows)
-        if shared and len(pieces) + len(shared) <= MOST_FILES:
+        if shared and len(pieces) + len(shared) <= MAX_FILES:
             relations[name] = [{"number": one.number, "size": one.size} for one in shared]
             pieces.extend(shared)
         else:
@@ -142,17 +143,17 @@ def send_request(sock: socket.socket, request: Request | Probe) -> None:
     content = {
         "sql": request.sql, "relations": relations, "reads": [asdict(read) for read in request.reads],
         "row_filters": dict(request.row_filters), "views": dict(request.views), "paths": sorted(request.paths),
-        "max_rows": request.max_rows, "setting": request.setting,
+        "max_rows": request.max_rows, "setting": request.setting, "cut": request.cut,
     }  # fmt: skip
     send(sock, REQUEST, content, *parts, fds=[piece.fd for piece in pieces])
 
 
 class RequestReader:
-    """A worker's side; pieces that come again stay mapped."""
+    """Reads requests in a worker; repeated pieces stay mapped."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._mapped: dict[int, tuple[int, pa.Table]] = {}  # by number, the longest unused first
+        self._mapped: dict[int, tuple[int, pa.Table]] = {}  # by number, least recently used first
 
     def read(self, frame: Frame) -> Request | Probe:
         if "probe" in frame.json:

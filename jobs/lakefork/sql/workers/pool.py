@@ -1,4 +1,4 @@
-"""The engine's side of its workers: a small pool of processes, each ended when its statement must end, and replaced."""
+"""The engine's pool of workers; a worker is killed and replaced when its statement must end."""
 
 import contextlib
 import contextvars
@@ -10,9 +10,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -24,7 +24,9 @@ from lakefork.errors import (
     PermissionDeniedError,
     SetupError,
     StorageError,
+    TooLongError,
 )
+from lakefork.sql.results import joined
 from lakefork.sql.workers.launch import Zygote
 from lakefork.sql.workers.messages import (
     END,
@@ -40,17 +42,13 @@ from lakefork.sql.workers.messages import (
 from lakefork.storage import StorageOptions
 
 STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
-SECONDS_IN_TRANSACTION = 1.0  # that users' expressions may take while a transaction or a lock is held
-TOOK_TOO_LONG = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
-SECONDS_TO_START = 60.0  # of a worker, which do not count as the statement's
-SECONDS_TO_TELL = 5.0  # within which the zygote says what became of a worker
+SECONDS_IN_TRANSACTION = 1.0  # limit for users' expressions while a transaction or a lock is held
+TIMEOUT_MESSAGE = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
+WORKER_START_SECONDS = 60.0  # of a worker; they do not count for the statement
+END_REPORT_SECONDS = 5.0  # until the zygote reports the end of a worker
 _BY_CODE = {
     error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError, StorageError)
 }
-
-
-class TooLongError(LimitError):
-    """The time of the statement is over."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class WorkerConfig:
 
 
 class Worker:
-    """One process; it serves one statement at a time."""
+    """A worker process; it serves one statement at a time."""
 
     def __init__(self, sock: socket.socket, report: socket.socket) -> None:
         self.sock = sock
@@ -77,10 +75,10 @@ class Worker:
         self.pid: int | None = None
 
     def wait_until_ready(self) -> float:
-        """Returns how many seconds that took: a new worker is still starting."""
+        """Waits until a new worker has started; returns the seconds it took."""
         started = time.monotonic()
         if not self._is_ready:
-            self.sock.settimeout(SECONDS_TO_START)
+            self.sock.settimeout(WORKER_START_SECONDS)
             try:
                 receive(self.sock)
             except TimeoutError:
@@ -89,7 +87,7 @@ class Worker:
         return time.monotonic() - started
 
     def is_alive(self) -> bool:
-        """While it is idle: it says nothing unless it is asked, but that it is ready."""
+        """Tells whether an idle worker is alive: it must not have sent anything except that it is ready."""
         self.sock.setblocking(False)
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
@@ -107,7 +105,7 @@ class Worker:
                 os.kill(self.pid, signal.SIGKILL)
 
     def ended_by(self) -> Mapping[str, int]:
-        """The signal that ended it, and by how many KB it had grown at most; empty if nobody knows."""
+        """Returns the signal that ended it and its peak growth in KB; empty if unknown."""
         self._identify()
         text = self._said()
         return json.loads(text) if text else {}
@@ -132,15 +130,30 @@ class Worker:
     def _is_told(self) -> bool:
         poll = select.poll()
         poll.register(self._report, select.POLLIN)
-        return bool(poll.poll(SECONDS_TO_TELL * 1000))
+        return bool(poll.poll(END_REPORT_SECONDS * 1000))
+
+
+class Killable(Protocol):
+    def kill(self) -> None: ...
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Query:
+    """What Postgres does for a statement."""
+
+    kill: Callable[[], None]
 
 
 class Cancellation:
-    """Ends a statement from another thread: whatever worker it uses is killed, and it uses no other."""
+    """Ends a statement from another thread: whatever worker or connection it uses is stopped, and it uses no other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._workers: list[Worker] = []
+        self._workers: list[Killable] = []
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -150,7 +163,7 @@ class Cancellation:
                 worker.kill()
 
     @contextlib.contextmanager
-    def watch(self, worker: Worker) -> Iterator[None]:
+    def watch(self, worker: Killable) -> Iterator[None]:
         with self._lock:
             self.check()
             self._workers.append(worker)
@@ -171,7 +184,7 @@ _deadline: contextvars.ContextVar[float] = contextvars.ContextVar("deadline", de
 
 @contextlib.contextmanager
 def statement_limits(seconds: float, cancellation: Cancellation | None) -> Iterator[None]:
-    """All that is done inside for one statement ends after so much time, or when it is cancelled."""
+    """Limits everything inside the block to a time, and to the cancellation of its statement."""
     cancelled, timed = _cancellation.set(cancellation), _deadline.set(time.monotonic() + seconds)
     try:
         yield
@@ -180,17 +193,28 @@ def statement_limits(seconds: float, cancellation: Cancellation | None) -> Itera
         _deadline.reset(timed)
 
 
+@contextlib.contextmanager
+def cancelling(connection: Cancellable) -> Iterator[None]:
+    """Whoever cancels the statement also cancels what it asks of Postgres."""
+    cancellation = _cancellation.get()
+    if cancellation is None:
+        yield
+        return
+    with cancellation.watch(_Query(connection.cancel)):
+        yield
+
+
 def check_time() -> None:
-    """Raises once the statement has no time left."""
+    """Raises if the statement has no time left."""
     if time.monotonic() > _deadline.get():
-        raise TooLongError(TOOK_TOO_LONG)
+        raise TooLongError(TIMEOUT_MESSAGE)
 
 
 class QueryWorkers:
-    """At most so many processes; each is started when it is needed first."""
+    """A pool with a maximum number of processes, started on demand."""
 
     def __init__(self, config: WorkerConfig, most: int) -> None:
-        """The first one of a process starts at once, because what it is forked from takes a while."""
+        """Starts the first worker at once, because the process that it is forked from takes a while."""
         self._config, self._most = config, most
         self._changed = threading.Condition()
         self._idle: list[Worker] = [] if Zygote.has_forked() else [self._fork()]
@@ -198,16 +222,16 @@ class QueryWorkers:
         self._is_closed = False
 
     def run(self, request: Request | Probe, *, seconds: float | None = None) -> pa.Table:
-        """All rows of the answer; seconds: less time than the statement may take."""
-        return _joined(list(self.stream(request, seconds=seconds)))
+        """Returns all rows of the result. seconds: a time limit below that of the statement."""
+        return joined(list(self.stream(request, seconds=seconds)))
 
-    def stream(self, request: Request | Probe, *, seconds: float | None = None) -> Iterator[pa.Table]:
-        """Rows as they come; whoever stops reading, or is interrupted, ends the worker."""
+    def stream(self, request: Request | Probe, *, seconds: float | None = None) -> Generator[pa.Table, None, None]:
+        """Yields rows as they arrive; stopping early or an interrupt kills the worker."""
         check_time()
         deadline = min(time.monotonic() + (seconds or self._config.timeout_seconds), _deadline.get())
         try:
             yield from self._stream(request, deadline)
-        except WorkerLostError:  # it did nothing that another one could not do again
+        except WorkerLostError:  # repeating the request on another worker is safe
             yield from self._stream(request, deadline)
 
     def _stream(self, request: Request | Probe, deadline: float) -> Iterator[pa.Table]:
@@ -232,10 +256,10 @@ class QueryWorkers:
             if error:
                 raise error
         except TimeoutError:
-            raise TooLongError(TOOK_TOO_LONG) from None
+            raise TooLongError(TIMEOUT_MESSAGE) from None
         except ClosedError:
             cancellation.check()
-            raise self._why_it_ended(worker, is_begun=is_begun) from None
+            raise self._reason_of_end(worker, is_begun=is_begun) from None
         finally:
             self._release(worker, is_reusable=is_reusable)
 
@@ -253,7 +277,7 @@ class QueryWorkers:
         return Worker(*Zygote.fork(self._config.as_json()))
 
     def _acquire(self, deadline: float) -> Worker:
-        """The one that was used last, because it has most in its caches."""
+        """Acquires the most recently used worker, because its caches are the warmest."""
         with self._changed:
             while not self._is_closed:
                 if self._idle:
@@ -274,7 +298,7 @@ class QueryWorkers:
         raise LakeforkError("the engine was closed")
 
     def _release(self, worker: Worker, *, is_reusable: bool) -> None:
-        """One that cannot be used again is replaced at once."""
+        """Returns a worker to the pool; replaces one that cannot be reused."""
         if not is_reusable:
             worker.kill()
         with self._changed:
@@ -295,10 +319,10 @@ class QueryWorkers:
     def _too_much_memory(self) -> LimitError:
         return LimitError(f"the statement needed more than {self._config.memory_mb} MB (setting sql.memory_mb)")
 
-    def _why_it_ended(self, worker: Worker, *, is_begun: bool) -> LakeforkError:
+    def _reason_of_end(self, worker: Worker, *, is_begun: bool) -> LakeforkError:
         ended = worker.ended_by()
         if ended.get("signal") == signal.SIGXCPU:
-            return TooLongError(TOOK_TOO_LONG)
+            return TooLongError(TIMEOUT_MESSAGE)
         if ended.get("grown_kb", 0) >> 10 > self._config.memory_mb:
             return self._too_much_memory()
         if ended.get("signal", signal.SIGKILL) == signal.SIGKILL and not is_begun:
@@ -307,14 +331,14 @@ class QueryWorkers:
 
 
 class WorkerLostError(LakeforkError):
-    """Somebody else killed the worker, perhaps while it was idle."""
+    """The worker was killed from outside, perhaps while idle."""
 
     code = "worker_lost"
     retryable = True
 
 
 class EngineCrashedError(LakeforkError):
-    """DuckDB ended its process; the statement did nothing."""
+    """DuckDB crashed its process; the statement had no effect."""
 
     code = "engine_crashed"
 
@@ -329,14 +353,3 @@ def _left(deadline: float) -> float:
 def _next_frame(worker: Worker, deadline: float) -> Any:
     worker.sock.settimeout(_left(deadline))
     return receive(worker.sock)
-
-
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    """Sums of 128 bits come as whole numbers where those of a chunk fit, else as text."""
-    if len(tables) > 1 and any(table.schema != tables[0].schema for table in tables):
-        for place, field in enumerate(tables[0].schema):
-            if any(table.schema.field(place).type != field.type for table in tables):
-                tables = [
-                    table.set_column(place, field.name, table.column(place).cast(pa.string())) for table in tables
-                ]
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)

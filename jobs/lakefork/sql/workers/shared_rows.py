@@ -1,4 +1,4 @@
-"""Arrow rows in memory that a worker maps instead of receiving them: written once, however many queries read them."""
+"""Arrow rows in shared memory, written once and mapped by workers, for any number of queries."""
 
 import itertools
 import mmap
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-WORTH_SHARING = 64 << 10  # bytes; fewer go over the socket as quickly
-MOST_PIECES = 16
+MIN_BYTES_TO_SHARE = 64 << 10  # bytes; fewer are sent over the socket as fast
+MAX_PIECES = 16
 _numbers = itertools.count()
-_pieces: dict[int, tuple["Piece", ...]] = {}  # by id of the table that they make up
+_pieces: dict[int, tuple["Piece", ...]] = {}  # by id of the table that they form
 
 
 class Piece:
-    """Rows as an Arrow stream in a file that has no name and lies in memory."""
+    """Rows as an Arrow stream in an anonymous memory file."""
 
     def __init__(self, rows: pa.Table, *, comes_again: bool = True) -> None:
         self.number = next(_numbers) if comes_again else None
@@ -34,7 +34,7 @@ class Piece:
 
 
 def _memory_file() -> int:
-    """Not in /dev/shm, which containers limit to 64 MB."""
+    """Creates a memory file; not in /dev/shm, which containers limit to 64 MB."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("lakefork-rows", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -47,30 +47,30 @@ def _write(rows: pa.Table, target: pa.NativeFile) -> None:
 
 
 def map_rows(fd: int, size: int) -> pa.Table:
-    """The rows of a piece; they stay mapped for as long as they are used."""
+    """Maps the rows of a piece for as long as they are used."""
     memory = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
     return pa.ipc.open_stream(pa.py_buffer(memory)).read_all()
 
 
 def share(rows: pa.Table) -> pa.Table:
-    """The same rows in shared memory."""
+    """Copies rows to shared memory."""
     piece = Piece(rows)
     return _made_of([piece], piece.read())
 
 
 def extend(shared: pa.Table, new: pa.Table) -> pa.Table:
-    """The rows of both; only the new ones are copied, until there are too many pieces."""
+    """Appends rows; copies only the new ones, unless there are too many pieces."""
     pieces = _pieces.get(id(shared), ())
-    if not pieces or len(pieces) >= MOST_PIECES:
+    if not pieces or len(pieces) >= MAX_PIECES:
         return share(pa.concat_tables([shared, new]).combine_chunks())
     added = Piece(new)
     return _made_of([*pieces, added], pa.concat_tables([shared, added.read()]))
 
 
 def pieces_of(rows: pa.Table) -> tuple[Piece, ...]:
-    """What rows are made of, where they are shared; else, if they are large, a piece of their own; else nothing."""
+    """Returns the pieces of shared rows; a new piece for other large rows; nothing for small ones."""
     found = _pieces.get(id(rows), ())
-    if not found and rows.nbytes >= WORTH_SHARING:
+    if not found and rows.nbytes >= MIN_BYTES_TO_SHARE:
         return (Piece(rows, comes_again=False),)
     return found
 

@@ -1,4 +1,4 @@
-"""A worker: takes one request after the other from its socket, and streams the rows back."""
+"""A worker: serves requests from its socket one by one, and streams the rows back."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefork.errors import InvalidInputError, LakeforkError, PermissionDeniedError
-from lakefork.sql.workers.duck import Duck, OutOfMemoryError, domain_errors, reading_mb
+from lakefork.sql.workers.duck import AnswerLimits, Duck, OutOfMemoryError, domain_errors, reading_mb
 from lakefork.sql.workers.limits import data_bytes, give_back_memory, limit_cpu, limit_memory
 from lakefork.sql.workers.messages import (
     END,
@@ -31,8 +31,8 @@ RULE_FAILED = "permission denied: a rule of system.users cannot be applied to th
 
 
 def serve(sock: socket.socket, config: dict[str, Any]) -> None:
-    """Returns when the engine has closed the socket, or when the process has grown too much to be used again."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the engine, which then ends the worker
+    """Returns when the engine has closed the socket, or when the process has grown or failed too much to go on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C and ends the worker
     os.environ.update(config["environment"])
     memory_mb = config["memory_mb"]
     duck = Duck(StorageOptions(**config["storage"]), memory_mb=memory_mb, threads=config["threads"])
@@ -43,32 +43,34 @@ def serve(sock: socket.socket, config: dict[str, Any]) -> None:
         while True:
             frame = receive(sock)
             limit_cpu(config["timeout_seconds"] * config["threads"])
-            _answer(sock, duck, requests.read(frame))
+            is_answered = _answer(sock, duck, requests.read(frame))
             del frame
-            is_too_large = _has_grown(baseline, memory_mb)
-            send(sock, END, {"retired": is_too_large})
-            if is_too_large:
+            is_retired = _has_grown(baseline, memory_mb) or not (is_answered or duck.is_sound())
+            send(sock, END, {"retired": is_retired})
+            if is_retired:
                 return
     except ClosedError:
         return
 
 
 def _has_grown(baseline: int, memory_mb: int) -> bool:
-    """Whether what earlier statements left would be missed by the next; the reader's cache counts as its own."""
+    """Tells whether memory left by earlier statements would be missing for the next one, beyond the reader's cache."""
     most = baseline + ((reading_mb(memory_mb) + memory_mb // 4) << 20)
     if data_bytes() > most:
         give_back_memory()
     return data_bytes() > most
 
 
-def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
+def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> bool:
+    """False if it failed."""
     try:
         if isinstance(request, Probe):
             excluded = duck.excluded_by_bloom_filter(request.paths, request.column_id, request.literals)
             _send_rows(sock, pa.table({"path": pa.array(excluded, pa.string())}))
-            return
-        with domain_errors():
-            run_request(duck, request, lambda rows: _send_rows(sock, rows))
+        else:
+            with domain_errors():
+                run_request(duck, request, lambda rows: _send_rows(sock, rows))
+        return True
     except ClosedError:
         raise
     except LakeforkError as error:
@@ -80,13 +82,14 @@ def _answer(sock: socket.socket, duck: Duck, request: Request | Probe) -> None:
             ERROR,
             {
                 "code": "error",
-                "message": f"the query engine failed: {str(error).partition(chr(10))[0] or 'no reason is known'}",
+                "message": f"the query engine failed: {str(error).partition(chr(10))[0] or 'unknown reason'}",
             },
         )
+    return False
 
 
 def run_request(duck: Duck, request: Request, send_rows: Callable[[pa.Table], None]) -> None:
-    """Hands over the rows of the answer, in chunks."""
+    """Runs a request and sends the rows in chunks."""
     relations = dict(request.relations)
     for name, row_filter in request.row_filters.items():
         within = Read(name, f"SELECT * FROM given WHERE {row_filter}", {"given": name}, RULE_FAILED)
@@ -101,9 +104,8 @@ def run_request(duck: Duck, request: Request, send_rows: Callable[[pa.Table], No
         return
     hidden = {name for read in request.reads for name in read.relations.values()}
     visible = {name: rows for name, rows in relations.items() if name not in hidden}
-    chunks = duck.stream(
-        request.sql, visible, request.views, request.paths, max_rows=request.max_rows, setting=request.setting
-    )
+    limits = AnswerLimits(request.max_rows, request.setting, cut=request.cut)
+    chunks = duck.stream(request.sql, visible, request.views, request.paths, limits)
     for chunk in chunks:
         send_rows(chunk)
 

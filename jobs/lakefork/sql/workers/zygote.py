@@ -1,4 +1,4 @@
-"""The process that workers are forked from: it has imported what they need, and never runs anything of users itself.
+"""The process that workers are forked from: it has imported what they need, and never runs users' SQL itself.
 
 Run as `python -m lakefork.sql.workers.zygote FD`; FD is the control socket, on which an engine asks for workers.
 """
@@ -21,7 +21,7 @@ import pyarrow.dataset  # noqa: E402, F401 - DuckDB wants it for the first relat
 from lakefork.sql.workers import worker  # noqa: E402
 from lakefork.sql.workers.limits import end_with_parent  # noqa: E402
 
-MOST_TEXT = 1 << 16
+MAX_REQUEST = 1 << 16
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         end.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    reports: dict[int, socket.socket] = {}  # where to tell how a worker ended, by process id
+    reports: dict[int, socket.socket] = {}  # sockets for reporting the end of a worker, by process id
     while True:
         ready, _, _ = select.select([control, wake_up], [], [])
         if wake_up in ready:
@@ -47,8 +47,8 @@ def main() -> None:
 def _fork(
     control: socket.socket, wake_up: socket.socket, woken: socket.socket, reports: dict[int, socket.socket]
 ) -> bool:
-    """False if the engines' process is gone."""
-    text, fds, _, _ = socket.recv_fds(control, MOST_TEXT, 2)
+    """Forks a worker; returns False if the engine's process is gone."""
+    text, fds, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
     if not text:
         return False
     work, report = (socket.socket(fileno=fd) for fd in fds)
@@ -76,7 +76,7 @@ def _fork(
 
 
 def _pidfds(pid: int) -> list[int]:
-    """By which the engine ends this process and no later one of the same id; empty where there are none."""
+    """Returns pidfds, so that the engine kills this process and no later one with its id; empty if unsupported."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):  # not Linux, or forbidden in a container
@@ -91,7 +91,7 @@ def _reap(reports: dict[int, socket.socket]) -> None:
         with reports.pop(pid) as report:
             grown = usage.ru_maxrss - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             ended = {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "grown_kb": grown}
-            with contextlib.suppress(OSError):  # nobody may want to know
+            with contextlib.suppress(OSError):  # the engine may be gone
                 report.send(json.dumps(ended).encode())
 
 

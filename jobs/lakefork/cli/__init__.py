@@ -1,0 +1,1 @@
+"""The lakefork command."""

@@ -1,1 +1,0 @@
-"""Planners: pure functions from facts to a plan. No I/O here."""

@@ -1,0 +1,1 @@
+"""Values without I/O: tables, columns and their types, SeqId, predicates, durations, job parameters."""

@@ -1,0 +1,1 @@
+"""The API server: SQL over HTTP, and the console."""

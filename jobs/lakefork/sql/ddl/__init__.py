@@ -1,0 +1,1 @@
+"""Creates, alters and drops namespaces and tables, by commits."""

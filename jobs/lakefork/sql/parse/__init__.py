@@ -1,0 +1,1 @@
+"""Parses text to frozen statements: tokens, grammar, types, rules."""

@@ -1,0 +1,1 @@
+"""system.*, information_schema.*, SHOW and DESCRIBE."""

@@ -1,0 +1,1 @@
+"""INSERT, UPDATE and DELETE: write new versions of rows."""

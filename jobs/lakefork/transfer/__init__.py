@@ -1,0 +1,1 @@
+"""Moves data out of and into an installation: dumps, exports."""

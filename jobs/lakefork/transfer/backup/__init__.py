@@ -1,0 +1,1 @@
+"""Backup and restore of namespaces: plan, tasks and driver of each."""

@@ -1,0 +1,1 @@
+"""file_cleanup: deletes files that no catalog needs, including orphans."""

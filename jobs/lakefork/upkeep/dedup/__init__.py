@@ -1,0 +1,1 @@
+"""snapshot_dedup: merges batches into a few sorted ones with one version per key."""

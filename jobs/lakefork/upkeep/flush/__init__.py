@@ -1,0 +1,1 @@
+"""flush: writes hot rows to audited Parquet batches."""

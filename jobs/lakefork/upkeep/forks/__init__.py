@@ -1,0 +1,1 @@
+"""fork_provision: creates many forks of one catalog."""

@@ -1,0 +1,1 @@
+"""retention_gc: expires snapshots and removes what only they needed."""
