@@ -7,7 +7,8 @@ import pytest
 
 from lakefork.catalog.connection import connect
 from support.lake import rows_of
-from support.stack import Stack, wait_until
+from support.stack import Stack
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

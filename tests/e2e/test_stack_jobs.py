@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from lakefork.catalog.connection import connect
-from support.stack import JOB_TIMEOUT_SECONDS, Stack, wait_until
+from support.stack import JOB_TIMEOUT_SECONDS, Stack
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lakefork.embedded.processes import ProcessSession
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as it is meant to
 
@@ -20,13 +19,6 @@ def session(tmp_path: Path) -> ProcessSession:
 
 def start(session: ProcessSession, tmp_path: Path, script: str) -> int:
     return session.start(["sh", "-c", script], os.environ, tmp_path, tmp_path / "log").pid
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_processes_left_by_a_killed_leader_are_stopped(session: ProcessSession, tmp_path: Path) -> None:

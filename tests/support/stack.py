@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +102,3 @@ class Stack:
             return connection.execute(
                 "SELECT * FROM system.jobs WHERE run_id = %s ORDER BY retries", (run_id,)
             ).fetchall()
-
-
-def wait_until(found: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"not {what} after {seconds} s"
-        time.sleep(0.3)
-    return answer
