@@ -54,7 +54,7 @@ def test_the_command_says_what_the_job_is_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr("lakefork.cli.commands.run", lambda arguments: begun.append(json.loads(arguments.params)) or 0)
+    monkeypatch.setattr("lakefork.cli.jobs.run", lambda arguments: begun.append(json.loads(arguments.params)) or 0)
     lakefork(
         capsys, "--source", "src", "--into", "main", "--include", "app.*", "--include", "log.x", "--owner-column", "app.notes=owner", "--no-compare",
         "--table-jobs", "2", "--copy-id", "one",

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from lakefork.cli import commands
+from lakefork.cli import jobs
 from lakefork.progress import Bar, bar_text
 
 
@@ -42,12 +42,12 @@ LINES = ["flush: begin\n", "flush: [##..]  50% a\n", "flush: [####] 100% b\n", '
 def test_a_terminal_shows_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    commands._relay_output(LINES, "flush")
+    jobs._relay_output(LINES, "flush")
     assert terminal.getvalue() == (
         "flush: begin\nflush: [##..]  50% a\r\033[Kflush: [####] 100% b\r\033[K" + '{"rows": 1}\n'
     )
 
 
 def test_a_log_keeps_every_line_and_failures_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    commands._relay_output([*LINES, "flush failed: no\n"], "flush")
+    jobs._relay_output([*LINES, "flush failed: no\n"], "flush")
     assert capsys.readouterr() == ("".join(LINES), "flush failed: no\n")

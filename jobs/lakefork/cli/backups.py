@@ -2,18 +2,24 @@
 
 import argparse
 import contextlib
-import json
-from pathlib import Path
 from typing import Any
+
+from lakefork.cli.answers import absolute, database, respond
+
+
+def add_parsers(commands: Any) -> None:
+    parser = commands.add_parser("backup", help="list backups, and verify that they are whole (docs/backup.md)")
+    parser.add_argument("action", choices=["list", "verify"])
+    parser.add_argument(
+        "path", nargs="?", metavar="PATH", help="a place of backups, or PLACE/backups/ID (list: default all made here)"
+    )
+    parser.add_argument("--full", action="store_true", help="verify: read every file (the default)")
+    parser.add_argument("--sample", metavar="SHARE", help="verify: read this share of the files, such as 10%%")
+    parser.set_defaults(run=backup)
 
 
 def backup(arguments: argparse.Namespace) -> int:
     return _verify(arguments) if arguments.action == "verify" else _list(arguments)
-
-
-def _say(arguments: argparse.Namespace, text: str, found: Any) -> int:
-    print(json.dumps(found, default=str) if arguments.json else text)
-    return 0
 
 
 def _place(path: str) -> tuple[Any, str | None]:
@@ -25,7 +31,7 @@ def _place(path: str) -> tuple[Any, str | None]:
     from lakefork.storage.paths import normal_path
 
     storage = load_settings().storage
-    where, backup_id = split_place(normal_path(path if "://" in path else str(Path(path).absolute())))
+    where, backup_id = split_place(normal_path(absolute(path)))
     return Place(where, StorageOptions(storage.s3_endpoint, storage.s3_region)), backup_id
 
 
@@ -53,23 +59,21 @@ def _list(arguments: argparse.Namespace) -> int:
         ]
     lines += [f"damaged: {one}" for one in damaged]
     found = [one.model_dump(mode="json") for one in reversed(manifests)]
-    return _say(arguments, "\n".join(lines), {"backups": found, "damaged": [str(one) for one in damaged]})
+    return respond(arguments, "\n".join(lines), {"backups": found, "damaged": [str(one) for one in damaged]})
 
 
 def _list_made(arguments: argparse.Namespace) -> int:
     """Those that this installation made, wherever they are."""
     from lakefork.catalog.connection import connect
-    from lakefork.embedded.database import database_url
-    from lakefork.settings import load_settings
 
-    with connect(database_url(load_settings())) as connection:
+    with connect(database()) as connection:
         rows = connection.execute("SELECT * FROM system.backups ORDER BY started_at DESC").fetchall()
     lines = [
         f"{row['backup_id']}  {row['catalog_name']}{'.' + row['namespace'] if row['namespace'] else ''}  "
         f"{row['status']}  {row['file_location']}  {row['table_count'] or 0:,} table(s), {row['size'] or 0:,} bytes"
         for row in rows
     ]
-    return _say(arguments, "\n".join(lines) or "no backup was made yet", rows)
+    return respond(arguments, "\n".join(lines) or "no backup was made yet", rows)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -96,16 +100,14 @@ def _verify(arguments: argparse.Namespace) -> int:
         f"{one.backup_id} is whole: {one.files:,} file(s), {one.read:,} of them read ({one.bytes_read:,} bytes)"
         for one in found
     ]
-    return _say(arguments, "\n".join(lines), [{**vars(one), "percent": one.percent} for one in found])
+    return respond(arguments, "\n".join(lines), [{**vars(one), "percent": one.percent} for one in found])
 
 
 def _remember(found: Any) -> None:
     """Where there is the database of whoever made it; a backup can be verified without."""
     from lakefork.catalog.backups import note_verified
     from lakefork.catalog.connection import connect
-    from lakefork.embedded.database import database_url
     from lakefork.errors import LakeforkError
-    from lakefork.settings import load_settings
 
-    with contextlib.suppress(LakeforkError), connect(database_url(load_settings())) as connection:
+    with contextlib.suppress(LakeforkError), connect(database()) as connection:
         note_verified(connection, found.backup_id, found.percent, len(found.problems))

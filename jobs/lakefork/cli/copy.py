@@ -2,44 +2,46 @@
 
 import argparse
 import json
-from collections.abc import Callable
 from typing import Any
+
+from lakefork.cli import jobs
+from lakefork.cli.answers import database, respond
 
 ACTIONS = ("list-parts", "compare", "status", "resume", "abandon")
 SKIPS = ("large_objects", "indexes", "constraints", "sequences", "vacuum", "extensions")
 
 
-def add_copy_parser(commands: Any, handler: Callable[[argparse.Namespace], int]) -> None:
-    copy = commands.add_parser("copy", help="copy a Postgres into another Postgres, or into the lake (docs/copy.md)")
-    copy.add_argument(
+def add_parsers(commands: Any) -> None:
+    parser = commands.add_parser("copy", help="copy a Postgres into another Postgres, or into the lake (docs/copy.md)")
+    parser.add_argument(
         "action", nargs="?", choices=ACTIONS,
         help="default: begin a copy; list-parts: show how tables would be split; the others are about a copy",
     )  # fmt: skip
-    copy.add_argument("copy_id", nargs="?", metavar="COPY_ID", help="which copy; status without it shows all")
-    copy.add_argument("--source", metavar="NAME", help="the connection that is copied: LAKEFORK_CONNECTIONS__<NAME>")
-    copy.add_argument("--target", metavar="NAME", help="the connection that it is copied into")
-    copy.add_argument("--into", metavar="CATALOG", help="instead: the catalog whose tables it becomes")
-    copy.add_argument("--copy-id", dest="new_id", metavar="ID", help="a name for the copy (default: made up)")
+    parser.add_argument("copy_id", nargs="?", metavar="COPY_ID", help="which copy; status without it shows all")
+    parser.add_argument("--source", metavar="NAME", help="the connection that is copied: LAKEFORK_CONNECTIONS__<NAME>")
+    parser.add_argument("--target", metavar="NAME", help="the connection that it is copied into")
+    parser.add_argument("--into", metavar="CATALOG", help="instead: the catalog whose tables it becomes")
+    parser.add_argument("--copy-id", dest="new_id", metavar="ID", help="a name for the copy (default: made up)")
     for name, what in (
         ("include", "copy only these tables, such as app.*"), ("exclude", "leave these tables out"),
         ("exclude-data", "copy these tables without their rows"), ("exclude-indexes", "do not build these indexes"),
     ):  # fmt: skip
-        copy.add_argument(f"--{name}", action="append", metavar="PATTERN", help=f"{what}; may be repeated")
-    copy.add_argument("--split-larger-than", metavar="SIZE", help="copy larger tables in parts (default: 250MB)")
+        parser.add_argument(f"--{name}", action="append", metavar="PATTERN", help=f"{what}; may be repeated")
+    parser.add_argument("--split-larger-than", metavar="SIZE", help="copy larger tables in parts (default: 250MB)")
     for name in ("table", "index", "large-object"):
-        copy.add_argument(f"--{name}-jobs", type=int, metavar="N", help="how many work at the same time (default: 4)")
-    copy.add_argument("--skip", action="append", choices=SKIPS, help="leave this out altogether; may be repeated")
-    copy.add_argument("--roles", action="store_true", help="make missing roles on the target, without passwords")
-    copy.add_argument("--drop-if-exists", action="store_true", help="drop what the target has of the same names")
-    copy.add_argument(
+        parser.add_argument(f"--{name}-jobs", type=int, metavar="N", help="how many work at the same time (default: 4)")
+    parser.add_argument("--skip", action="append", choices=SKIPS, help="leave this out altogether; may be repeated")
+    parser.add_argument("--roles", action="store_true", help="make missing roles on the target, without passwords")
+    parser.add_argument("--drop-if-exists", action="store_true", help="drop what the target has of the same names")
+    parser.add_argument(
         "--owner-column", action="append", metavar="TABLE=COLUMN", help="TABLE becomes a USER table; may be repeated"
     )
-    copy.add_argument("--unsupported-types", choices=["refuse", "text"], help="of the lake (default: refuse)")
-    copy.add_argument("--no-compare", action="store_true", help="do not compare source and target at the end")
-    copy.add_argument("--follow", action="store_true", help="keep a replication slot that begins where the copy ends")
-    copy.add_argument("--dry-run", action="store_true", help="print what would be copied, and nothing else")
-    copy.add_argument("--not-consistent", action="store_true", help="resume: take a new snapshot if it is lost")
-    copy.set_defaults(run=handler)
+    parser.add_argument("--unsupported-types", choices=["refuse", "text"], help="of the lake (default: refuse)")
+    parser.add_argument("--no-compare", action="store_true", help="do not compare source and target at the end")
+    parser.add_argument("--follow", action="store_true", help="keep a replication slot that begins where the copy ends")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be copied, and nothing else")
+    parser.add_argument("--not-consistent", action="store_true", help="resume: take a new snapshot if it is lost")
+    parser.set_defaults(run=copy)
 
 
 def params_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -66,17 +68,12 @@ def params_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def run_copy_command(
-    arguments: argparse.Namespace,
-    dsn: Callable[[], str],
-    run_job: Callable[[argparse.Namespace], int],
-    say: Callable[[argparse.Namespace, str, Any], int],
-) -> int:
+def copy(arguments: argparse.Namespace) -> int:
     action = arguments.action
     if action in (None, "resume"):
-        given = _resumed(arguments, dsn()) if action else params_of(arguments)
+        given = _resumed(arguments, database()) if action else params_of(arguments)
         arguments.job, arguments.params = "postgres_copy", json.dumps(given)
-        return run_job(arguments)
+        return jobs.run(arguments)
     from lakefork.model.params import PostgresCopyParams, parse_params
     from lakefork.transfer.postgres_copy import commands
 
@@ -85,18 +82,18 @@ def run_copy_command(
         params = parse_params("postgres_copy", json.dumps(given))
         assert isinstance(params, PostgresCopyParams)  # noqa: S101 - by its name
         found = commands.list_parts(params)
-        return say(arguments, "\n".join(map(commands.part_line, found)) or "there are no rows to copy", found)
+        return respond(arguments, "\n".join(map(commands.part_line, found)) or "there are no rows to copy", found)
     if action == "status":
-        copies = commands.statuses(dsn(), arguments.copy_id)
-        return say(arguments, "\n".join(map(commands.status_line, copies)) or "no copy was made", copies)
+        copies = commands.statuses(database(), arguments.copy_id)
+        return respond(arguments, "\n".join(map(commands.status_line, copies)) or "no copy was made", copies)
     copy_id = _required_id(arguments)
     if action == "compare":
-        differences = commands.compare_now(dsn(), copy_id)
+        differences = commands.compare_now(database(), copy_id)
         text = "\n".join(differences) or "source and target are equal"
-        say(arguments, text, {"copy_id": copy_id, "differences": differences})
+        respond(arguments, text, {"copy_id": copy_id, "differences": differences})
         return 1 if differences else 0
-    removed = commands.abandon(dsn(), copy_id, _storage())
-    return say(
+    removed = commands.abandon(database(), copy_id, _storage())
+    return respond(
         arguments,
         f"copy {copy_id} is given up, {removed} staged file(s) are removed",
         {"copy_id": copy_id, "removed": removed},

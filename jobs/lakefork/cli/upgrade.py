@@ -1,9 +1,10 @@
 """The text of `lakefork upgrade`."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
+
+from lakefork.cli.answers import database, respond
 
 if TYPE_CHECKING:
     from lakefork.catalog.upgrade import UpgradePlan
@@ -12,15 +13,12 @@ if TYPE_CHECKING:
 def upgrade(arguments: argparse.Namespace) -> int:
     from lakefork.catalog.connection import connect
     from lakefork.catalog.upgrade import plan_upgrade, upgrade_catalog
-    from lakefork.embedded.database import database_url
-    from lakefork.settings import load_settings
 
-    with connect(database_url(load_settings()), check_version=False) as connection:
+    with connect(database(), check_version=False) as connection:
         plan, left_to_do = (plan_upgrade(connection), []) if arguments.dry_run else upgrade_catalog(connection)
     for line in left_to_do:
         print(f"warning: {line}", file=sys.stderr)
-    print(json.dumps(_as_json(plan, arguments.dry_run)) if arguments.json else _as_text(plan, arguments.dry_run))
-    return 0
+    return respond(arguments, _as_text(plan, arguments.dry_run), _as_json(plan, arguments.dry_run))
 
 
 def _as_json(plan: "UpgradePlan", dry_run: bool) -> dict[str, object]:
