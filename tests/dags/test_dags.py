@@ -44,9 +44,9 @@ def test_all_dags_load_quickly_and_are_those_of_the_jobs(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == set(JOBS) == {path.stem for path in (ROOT / "dags").glob("*.py")}
     assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == set(JOBS)
-    started = time.perf_counter()
+    started = time.process_time()
     DagBag(str(ROOT / "dags"), load_op_links=False)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("dag_id", JOBS)

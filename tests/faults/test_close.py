@@ -97,9 +97,9 @@ with Engine(Settings(), {hanging.dsn!r}) as engine:
         assert process.stdout is not None and process.stdout.readline() == "done\n"
         hanging.send(signal.SIGSTOP)
         started = time.monotonic()
-        _, problems = process.communicate("go on\n", timeout=30)
+        _, problems = process.communicate("go on\n", timeout=60)
     assert process.returncode == 0 and "Traceback" not in problems, problems
-    assert time.monotonic() - started < MOST_SECONDS + 5
+    assert time.monotonic() - started < MOST_SECONDS + 20
 
 
 def test_a_success_is_reported_even_if_postgres_dies_afterwards(app: SqlLake, server: Server) -> None:

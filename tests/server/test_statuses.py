@@ -112,7 +112,7 @@ def test_408_for_a_body_that_does_not_come(api: ApiServer, alice: str) -> None:
     head = f"POST /api/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice}\r\nContent-Length: 100\r\n\r\n{{"
     started = time.monotonic()
     assert b"408" in api.raw(head.encode()).split(b"\r\n")[0]
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
 
 
 def test_429_says_when_to_come_again_and_others_are_served(api: ApiServer) -> None:

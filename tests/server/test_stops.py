@@ -79,7 +79,7 @@ def test_a_stop_finishes_what_is_short_and_cancels_what_is_long(server: ApiServe
     started = time.monotonic()
     assert server.stop() == 0
     slow.join()
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 30
     assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "cancelled")
     assert "retry-after" in answers[0].headers
     assert gone(everything, 5)

@@ -788,12 +788,12 @@ LONG = {
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_a_long_text_is_answered_in_seconds(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     try:
         parse(text)
     except SqlSyntaxError as error:
         assert len(str(error)) < 300
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_a_text_of_very_many_words_is_refused() -> None:
@@ -828,9 +828,9 @@ DEEP = {
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
 def test_deep_nesting_is_refused_in_seconds(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert "nested too deeply" in str(refusal(text))
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,6 @@ def test_a_rule_matches_names_in_any_case(pattern: str, matching: list[str], oth
 )
 def test_a_pattern_is_matched_quickly_whatever_it_is(pattern: str) -> None:
     rule = Rule("*", pattern, None, None)
-    started = time.monotonic()
+    started = time.process_time()
     assert not rule.matches("ns", "a" * 5_000)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1

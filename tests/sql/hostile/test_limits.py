@@ -39,7 +39,7 @@ def hurried(lake: SqlLake, make_settings: Callable[..., Settings]) -> Iterator[S
 def test_a_statement_that_takes_too_long_is_stopped(hurried: SqlLake, text: str) -> None:
     started = time.monotonic()
     assert "took too long" in refuse(hurried, text, kind=LimitError)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15
 
 
 def test_answers_of_too_many_rows_are_refused(small: SqlLake) -> None:

@@ -147,7 +147,7 @@ def test_a_statement_ends_at_its_limit_whatever_it_computes(limited: SqlLake, va
     started = time.monotonic()
     with contextlib.suppress(LakeforkError):  # some are refused for memory, or just done
         limited.run(f"SELECT {value}", user="mallory")
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 20, "2.5 where nothing else runs; minutes without the limit"
     assert len(workers_of_this_process()) < 20
 
 
@@ -319,7 +319,7 @@ def test_another_thread_can_cancel_a_statement(limited: SqlLake) -> None:
     timer.start()
     started = time.monotonic()
     outcome = limited.engine.run(limited.session("mallory"), f"SELECT {SLOW[0]}; SELECT 1", (), cancellation)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 15
     assert isinstance(outcome.error, CancelledError) and not outcome.results
 
 
@@ -349,7 +349,7 @@ def test_users_who_wait_for_workers_get_an_error_and_writers_are_not_blocked(lim
     assert limited.count("DELETE FROM app.docs WHERE id = 50") == 1
     started = time.monotonic()
     assert limited.rows("SELECT 1 + 1") == [(2,)], "the workers that were killed are replaced, and serve whoever waits"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     for thread in stalled:
         thread.join()
 
