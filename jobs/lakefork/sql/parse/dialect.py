@@ -13,13 +13,12 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lakefork.sql.parse.statements import TableName
-from lakefork.sql.parse.tokens import MAX_DEPTH, PositionedError, Tokenizer, show
+from lakefork.sql.parse.tokens import MAX_DEPTH, MAX_SELECTS, PositionedError, Tokenizer, show, too_many
 
 Item = TypeVar("Item")
 
 MAX_REREAD = 100_000
 MAX_TERMS = 1_000
-MAX_SELECTS = 1_000  # planning time grows with the square of their number
 MAX_TABLES = 200
 MAX_INTERVAL = 100  # characters
 
@@ -124,7 +123,7 @@ class QueryParser(DuckDBParser):
                 stack.append((child, depth if same else depth + 1, terms + 1 if same and counted else 1))
         for kind, most, what in ((exp.Select, MAX_SELECTS, "SELECTs"), (exp.Table, MAX_TABLES, "tables in FROM")):
             if counts[kind] > most:
-                self.fail(f"more than {most} {what} in one statement; split it", self._tokens[0])
+                raise too_many(most, what, self._tokens[0])
 
     def word(self) -> str:
         """Returns the current token as a keyword; empty if it is not one."""

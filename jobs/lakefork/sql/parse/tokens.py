@@ -14,6 +14,7 @@ from lakefork.errors import InvalidInputError
 MAX_TEXT = 1_048_576
 MAX_TOKENS = 200_000
 MAX_DEPTH = 100
+MAX_SELECTS = 1_000  # planning time grows with the square of their number
 SHOWN = 40
 MAX_MESSAGE = 200
 
@@ -116,10 +117,16 @@ def split(text: str) -> list[list[Token]]:
 
 
 def check_statement(tokens: Sequence[Token], text: str) -> None:
-    """Raises unless the brackets and commas of a statement are valid."""
+    """Raises unless a statement has valid brackets and commas, and few enough SELECTs to be parsed at all."""
+    if sum(token.token_type == TokenType.SELECT for token in tokens) > MAX_SELECTS:
+        raise too_many(MAX_SELECTS, "SELECTs", tokens[0])
     _check_brackets(tokens, text)
     _check_methods(tokens)
     _check_commas(tokens, text)
+
+
+def too_many(most: int, what: str, first: Token) -> PositionedError:
+    return PositionedError(f"more than {most} {what} in one statement; split it", first.start)
 
 
 def _check_characters(text: str) -> None:
