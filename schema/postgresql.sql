@@ -6,7 +6,7 @@
 -- schema/duckdb.sql holds the same tables.
 -- ducklake_* in public: the catalog.  lakefork.*: functions, and tables that serve them.  lakefork_locks.*: locks.
 -- system.*: what people read.  ducklake_client.*: what stock DuckDB reads.
--- hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).
+-- hot.*: rows not yet in files, a table per table and schema version (jobs/lakefork/hot).  stream.*: events.
 \set ON_ERROR_STOP on
 BEGIN;
 
@@ -822,6 +822,7 @@ CREATE TABLE lakefork_locks.nodes ();     -- one at a time takes a node for SeqI
 
 \ir tables/server.sql
 \ir tables/backup.sql
+\ir tables/streams.sql
 
 \ir code.sql
 \ir indexes.sql
@@ -836,7 +837,8 @@ INSERT INTO lakefork.schema_upgrade (name, lakefork_version) VALUES
     ('0002_jobs_and_schema_files', '0.2.0'),
     ('0020_api_server', '0.2.0'),
     ('0030_copies', '0.2.0'),
-    ('0040_backup', '0.2.0');
+    ('0040_backup', '0.2.0'),
+    ('0055_streams', '0.2.0');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);
 INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made) VALUES (0, 0, 'created_database');
 

@@ -38,3 +38,18 @@ def test_leftovers_of_a_dead_run_are_due_and_trimmable_rows_are_not(flush_lake: 
     assert not is_flush_due(PARAMS)
     flush_lake.sql(LEAVE_A_MANIFEST)
     assert is_flush_due(PARAMS)
+
+
+def test_events_are_evicted_also_when_nothing_is_due(flush_lake: FlushLake) -> None:
+    """Whoever wrote them may be gone, and no server need run."""
+    from lakefork.orchestration.flush import is_flush_due
+
+    lake = flush_lake.lake
+    lake.run("CREATE STREAM TABLE app.s (n BIGINT)")
+    lake.run("INSERT INTO app.s VALUES (1)", user="ada")
+    lake.engine._resources.eviction.close()
+    events = f"stream.t{lake.find('app.s').definition.table_id}"
+    flush_lake.sql("UPDATE lakefork.stream_buffer SET look_at = now() RETURNING 1")
+    flush_lake.sql(f"UPDATE {events} SET _at = now() - interval '2 hours' RETURNING 1")
+    assert not is_flush_due(PARAMS)
+    assert flush_lake.sql(f"SELECT count(*) FROM {events}") == [(0,)]

@@ -4,7 +4,7 @@ import psycopg
 
 SCHEMAS = "('public', 'lakefork', 'lakefork_locks', 'system', 'ducklake_client')"
 QUERIES = {
-    "schemas": "SELECT nspname, nspacl::text FROM pg_namespace WHERE nspname IN ('hot', {schemas})",
+    "schemas": "SELECT nspname, nspacl::text FROM pg_namespace WHERE nspname IN ('hot', 'stream', {schemas})",
     "relations": """SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text, c.reloptions::text, c.relacl::text
         FROM pg_class c WHERE c.relnamespace = ANY ({oids})""",
     "columns": """SELECT a.attrelid::regclass::text, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity::text,

@@ -27,7 +27,7 @@ def append_version(
     if definition.per_user:
         columns[USER_ID] = pa.repeat(pa.scalar(user_id, pa.string()), count)
     columns |= {name: rows[name] for name in SYSTEM}
-    columns |= {hot_column(column): _storage(rows[column.name], column) for column in definition.columns}
+    columns |= {hot_column(column): as_stored(rows[column.name], column) for column in definition.columns}
     connection.copy_in(SCHEMA, HotTable(definition).name, pa.table(columns))
     connection.execute(
         f"INSERT INTO lakefork.hot_delta VALUES ({definition.catalog_id}, {definition.table_id}, "
@@ -112,7 +112,7 @@ def lock_rows(
     """Locks keys until the transaction ends; None: all rows of the user."""
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
     user = postgres_text(user_id)
-    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {user}, {keys}, {_texts(rules)})")
+    connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {user}, {keys}, {quoted_texts(rules)})")
 
 
 def guard_write(
@@ -120,10 +120,10 @@ def guard_write(
 ) -> None:
     """Guards writes that check no keys. rules: the user's rules that the write depends on."""
     user = postgres_text(user_id)
-    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {user}, {_texts(rules)})")
+    connection.execute(f"SELECT lakefork.guard_write({_expected(definition)}, {user}, {quoted_texts(rules)})")
 
 
-def _texts(texts: Iterable[str] | None) -> str:
+def quoted_texts(texts: Iterable[str] | None) -> str:
     return "NULL" if texts is None else f"ARRAY[{', '.join(postgres_text(text) for text in texts)}]::text[]"
 
 
@@ -244,7 +244,7 @@ def _condition(predicate: Predicate) -> str:
     return f"{name} {predicate.op} {postgres_literal(predicate.values[0], predicate.column.type)}"
 
 
-def _storage(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def as_stored(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """Returns the storage type for COPY, which takes JSON as text."""
     if column.type.name == "json":
         return values.cast(pa.string())

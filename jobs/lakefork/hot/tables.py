@@ -38,7 +38,7 @@ class HotTable:
         columns = [f"{name} {owner[name]} NOT NULL" for name in self.owner_columns]
         columns += [f"{SEQ} bigint NOT NULL", f"{DELETED} boolean NOT NULL"]
         columns += ["_xid xid8 NOT NULL DEFAULT pg_current_xact_id()"]
-        columns += [_column_definition(column) for column in self.definition.columns]
+        columns += [column_definition(column) for column in self.definition.columns]
         owners = ", ".join(self.owner_columns)
         key = ", ".join(hot_column(column) for column in self.definition.key)
         return [
@@ -61,6 +61,6 @@ def hot_column(column: Column) -> str:
     return f"c{column.column_id}"
 
 
-def _column_definition(column: Column) -> str:
+def column_definition(column: Column) -> str:
     collation = ' COLLATE "C"' if column.type.name == "varchar" else ""  # the order of files and of DuckDB
     return f"{hot_column(column)} {column.type.postgres}{collation}{'' if column.nullable else ' NOT NULL'}"

@@ -22,7 +22,7 @@ SYSTEM_COLUMN_ORDER = 1_000_000  # after all user columns
 class TableKind(StrEnum):
     USER = "USER"  # each row belongs to a user
     SHARED = "SHARED"  # rows belong to nobody
-    STREAM = "STREAM"  # events that are delivered and not kept
+    STREAM = "STREAM"  # events, each of a user, that are delivered and not kept
 
 
 class TableRef(NamedTuple):
@@ -94,7 +94,7 @@ class TableDefinition:
 
     @property
     def per_user(self) -> bool:
-        return self.kind == TableKind.USER
+        return self.kind != TableKind.SHARED
 
     @functools.cached_property
     def key(self) -> tuple[Column, ...]:

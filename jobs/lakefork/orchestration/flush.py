@@ -70,9 +70,11 @@ def is_flush_due(params: dict[str, Any]) -> bool:
     from lakefork.catalog.connection import connect
     from lakefork.catalog.flushes import find_due, paused_flushes, tables_with_pending_manifests
     from lakefork.catalog.staging import tables_with_leftovers
+    from lakefork.catalog.streams import evict_all_events
 
     policy = load_settings().flush
     with connect(catalog_dsn()) as connection:
+        evict_all_events(connection)
         due = find_due(
             connection, **params, default_rows=policy.default_rows, default_seconds=policy.default_interval_seconds
         )

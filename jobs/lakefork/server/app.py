@@ -63,6 +63,7 @@ class Server:
     def warm_up(self) -> None:
         """So that the first request does not wait for connections and a query worker."""
         self.engine.run(Session("", role=Role.ADMIN), "SELECT 1")
+        self.engine.start_eviction()
 
     async def close(self) -> None:
         await self.sql.stop()

@@ -81,6 +81,10 @@ class Engine:
         """Releases everything within seconds; never raises, whatever the state of Postgres."""
         self._resources.close()
 
+    def start_eviction(self) -> None:
+        """Removes old events of STREAM tables from now on; an engine that writes some does so anyway."""
+        self._resources.eviction.start()
+
     def execute(self, session: Session, text: str, parameters: Sequence[Any] = ()) -> list[Result]:
         """Executes all statements in order; the first error ends the text, and earlier statements stay executed."""
         outcome = self.run(session, text, parameters)

@@ -17,6 +17,7 @@ from lakefork.manifests.cache import ManifestCache
 from lakefork.pools import Pool
 from lakefork.settings import SqlSettings
 from lakefork.sql.closing import CLOSE_SECONDS, close_quietly
+from lakefork.sql.eviction import Eviction
 from lakefork.sql.lookup import Lookup
 from lakefork.sql.permissions import KnownRules
 from lakefork.sql.read.hot_cache import HotCache
@@ -48,6 +49,7 @@ class Resources:
         self.readers = self._pool(read_only=True)
         self.writers = self._pool(read_only=False)
         self.catalog: Pool[Connection] = Pool(self._connect, _is_usable, sql.connections, timeout, cancelling)
+        self.eviction = Eviction(self.catalog)
         self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
 
@@ -77,7 +79,8 @@ class Resources:
         with ExitStack() as parts:
             for part in (self.own_workers, self.workers, self.writers, self.readers, self.catalog):
                 parts.callback(close_quietly, part.close)
-            for close in (self.manifests.close, self.seqids.close):  # first, because they need a working Postgres
+            # first, because they need a working Postgres
+            for close in (self.eviction.close, self.manifests.close, self.seqids.close):
                 parts.callback(close_quietly, close, CLOSE_SECONDS)
 
     @contextmanager

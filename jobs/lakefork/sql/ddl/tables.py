@@ -103,8 +103,7 @@ class Tables:
         with self._resources.catalog_of(session) as (connection, catalog):
             base = newest_snapshot(connection)
             definition = self._definition(session, statement)
-            if definition.kind == TableKind.STREAM:
-                raise InvalidInputError(f"{definition} is a STREAM table: its schema cannot be altered")
+            _check_stream_actions(definition, statement)
             columns = _not_too_many(str(definition), altered_columns(definition, statement.actions, self._with_default))
             if not columns:
                 raise InvalidInputError(f"{definition}: a table needs at least one column")
@@ -118,6 +117,8 @@ class Tables:
                 raise InvalidInputError(f"{definition}: nothing to change")
             noted = self._schemas.note(connection, catalog, definition.namespace, definition.name)
             self._commit_definition(connection, session, catalog, definition, base, changes)
+            if definition.kind == TableKind.STREAM:
+                connection.execute("SELECT lakefork.look_at_events(%s, %s)", definition.ref)
             return self._schemas.write_noted(connection, noted)
 
     def flush(self, session: Session, statement: FlushTable) -> None:
@@ -149,6 +150,8 @@ class Tables:
             changes.end("ducklake_table", table_id=definition.table_id)
             noted = self._schemas.note(connection, catalog, definition.namespace, definition.name)
             self._commit_definition(connection, session, catalog, definition, base, changes)
+            if definition.kind == TableKind.STREAM:  # eviction would do it, too
+                connection.execute("SELECT lakefork.discard_events(%s, %s)", definition.ref)
             return self._schemas.write_noted(connection, noted)
 
     def _definition(
@@ -274,6 +277,14 @@ def _table_tags(kind: TableKind, statement: CreateTable, defaults: TableDefaults
     )
     flush_policy = statement.flush_policy or defaults.flush_policy
     return tags | (flush_tags(flush_policy) if flush_policy else {})
+
+
+def _check_stream_actions(definition: TableDefinition, statement: AlterTable) -> None:
+    if definition.kind == TableKind.STREAM and not all(isinstance(one, SetOptions) for one in statement.actions):
+        raise InvalidInputError(
+            f"{definition} is a STREAM table: its columns cannot be altered, and it is never flushed; "
+            "SET OPTIONS (retention, max_buffer, ephemeral) can"
+        )
 
 
 def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[str, str | None]:

@@ -14,13 +14,14 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.manifests.cache import ManifestCache
 from lakefork.model.predicates import Predicate
 from lakefork.model.seqid import EPOCH_MS, TIME_SHIFT
-from lakefork.model.tables import DELETED, SEQ, SUPERSEDED, UPDATED, USER_ID, Column, TableKind, fold
+from lakefork.model.tables import DELETED, SEQ, SUPERSEDED, UPDATED, USER_ID, Column, fold
 from lakefork.read.latest import as_view, rows_query
 from lakefork.read.requests import ScanRequest, ScanResult
 from lakefork.read.tables import moment_of, snapshot_at
 from lakefork.sql.lookup import Lookup, namespace_of
 from lakefork.sql.parse.grammar import table_name, time_travel
 from lakefork.sql.permissions import read_access
+from lakefork.sql.read.events import events_as_relation, filtered_read, is_stream, scan_events
 from lakefork.sql.read.hot_cache import HotCache
 from lakefork.sql.read.predicates import filters_of, predicates_of, selects_changes
 from lakefork.sql.read.versions import as_read, find_latest
@@ -112,6 +113,13 @@ class _Sources:
         self.reads.append(replace(read, sql=_exposed(read.sql, found.request, names)))
         self.relations |= relations
 
+    def add_events(self, name: str, found: ScanResult, names: frozenset[str]) -> None:
+        row_filter = found.request.row_filter
+        given = f"{name}.events" if row_filter else name
+        self.relations[given] = events_as_relation(found, names)
+        if row_filter:
+            self.reads.append(filtered_read(name, given, row_filter, found.definition))
+
     def prepared(self, sql: str) -> Prepared:
         return Prepared(sql, self.relations, tuple(self.reads), tuple(self.scans), self.views, frozenset(self.paths))
 
@@ -168,6 +176,17 @@ class Reader:
     ) -> None:
         check_time()
         request = self._request(use, mentioned)
+        if is_stream(request.table.definition):
+            found = scan_events(self._connection, request)
+            sources.add_events(name, found, mentioned.names)
+        else:
+            found = self._add_rows(sources, name, request, mentioned, with_views=with_views)
+        sources.scans.append(Scan(name, found))
+        _hide_from_star(use, _hidden(request, mentioned.names))
+
+    def _add_rows(
+        self, sources: "_Sources", name: str, request: ScanRequest, mentioned: NamesInUse, *, with_views: bool
+    ) -> ScanResult:
         self._touch_manifest(request)
         found = find_latest(self._connection, self._workers, request, self._hot_cache)
         is_large = len(found.plan.clean) >= MIN_BATCHES_FOR_VIEW or found.hot_versions >= MIN_HOT_ROWS_FOR_VIEW
@@ -178,15 +197,12 @@ class Reader:
             sources.paths |= {batch.path for batch in found.plan.clean}
         else:
             sources.add_read(name, found, mentioned.names)
-        sources.scans.append(Scan(name, found))
-        _hide_from_star(use, _hidden(request, mentioned.names))
+        return found
 
     def _request(self, use: TableUse, mentioned: NamesInUse) -> ScanRequest:
         snapshot = self._snapshot(use.node)
         found = self._lookup.find(self._connection, self._session, table_name(use.node), snapshot)
         definition = found.definition
-        if definition.kind == TableKind.STREAM:
-            raise InvalidInputError(f"{definition} is a STREAM table: SELECT is not implemented yet")
         access = read_access(self._connection, self._session, definition)
         if USER_ID in mentioned.names and self._session.role < Role.SERVICE:
             raise PermissionDeniedError(f"permission denied: {USER_ID} needs role service")
@@ -324,6 +340,8 @@ def _exposed(query: str, request: ScanRequest, names: frozenset[str]) -> str:
 
 
 def _hidden(request: ScanRequest, names: frozenset[str]) -> list[str]:
+    if is_stream(request.table.definition):
+        return [USER_ID] if USER_ID in names else []
     there = {UPDATED, USER_ID} if request.table.definition.per_user else {UPDATED}
     there |= {SUPERSEDED} if request.superseded_too else set()
     return [column for column in _HIDDEN if column in there & names]

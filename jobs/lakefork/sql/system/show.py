@@ -9,6 +9,7 @@ import pyarrow as pa
 from lakefork.cold.schema_files import manifest_path, schema_path
 from lakefork.cold.schema_writer import SchemaWriter
 from lakefork.errors import PermissionDeniedError
+from lakefork.hot.streams import StreamBuffer, count_events, stream_options
 from lakefork.hot.tables import HotTable
 from lakefork.model.predicates import postgres_text
 from lakefork.model.tables import UPDATED, USER_ID, TableDefinition, TableKind
@@ -24,7 +25,8 @@ from lakefork.sql.parse.statements import (
     ShowTables,
     ShowTableStats,
 )
-from lakefork.sql.permissions import Access, read_access
+from lakefork.sql.permissions import read_access
+from lakefork.sql.read.events import is_stream
 from lakefork.sql.read.versions import as_read, find_latest
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Rows, from_columns
@@ -39,6 +41,7 @@ from lakefork.sql.system.relations import (
 from lakefork.sql.workers.messages import Request
 
 _SQL = load(__package__)
+STATISTICS = [USER_ID.lstrip("_"), "live_rows", "hot_versions", "batches", "batch_rows", "bytes"]
 
 
 class ShowStatements:
@@ -93,8 +96,9 @@ class ShowStatements:
         with self._resources.readers.transaction() as connection:
             found = self._resources.lookup.find(connection, session, statement.name)
             definition = found.definition
-            if definition.kind != TableKind.STREAM and session.role < Role.SERVICE:
+            if session.role < Role.SERVICE:
                 read_access(connection, session, definition)
+            options = stream_options(connection, definition) if is_stream(definition) else definition.options
             versions = connection.query(
                 _SQL["versions"].format(catalog_id=definition.catalog_id, table_id=definition.table_id)
             ).to_pylist()
@@ -109,12 +113,12 @@ class ShowStatements:
             for c in definition.system_columns
             if c.name != USER_ID
         ]
-        if definition.kind != TableKind.STREAM:
+        if not is_stream(definition):
             rows.append(("column", UPDATED, "TIMESTAMP WITH TIME ZONE", False, None, "system, from _seq"))
         hidden = () if session.role >= Role.SERVICE else ("storage_location", "location_reference")
         rows += [
             ("table", name, None if name in hidden else value, None, None, problem if name == "schema_path" else None)
-            for name, value in _properties(definition)
+            for name, value in _properties(definition, options)
         ]
         for row in versions:
             path = schema_path(definition.namespace, definition.name, row["version"])
@@ -134,13 +138,14 @@ class ShowStatements:
         with self._resources.readers.transaction() as connection:
             found = self._resources.lookup.find(connection, session, statement.name)
             definition = found.definition
-            is_stream = definition.kind == TableKind.STREAM
-            access = Access(None) if is_stream else read_access(connection, session, definition)
+            access = read_access(connection, session, definition)
             if access.row_filter is not None:
                 raise PermissionDeniedError(
                     f"permission denied: statistics of {definition} include rows that you may not see"
                 )
             user_id = access.user_id
+            if is_stream(definition):
+                return _event_counts(statement, count_events(connection, StreamBuffer(definition), user_id))
             user = postgres_text(user_id)
             sql = _SQL["file_totals"].format(
                 catalog_id=definition.catalog_id, table_id=definition.table_id, user_id=user
@@ -159,11 +164,7 @@ class ShowStatements:
             (owner, live.get(owner, 0), hot.get(owner, 0), *(files.get(owner, nothing)[name] for name in nothing))
             for owner in owners
         ]
-        return from_columns(
-            statement.text,
-            [USER_ID.lstrip("_"), "live_rows", "hot_versions", "batches", "batch_rows", "bytes"],
-            rows,
-        )
+        return from_columns(statement.text, STATISTICS, rows)
 
     def _count_live(self, latest: ScanResult) -> dict[Any, int]:
         """Rows that SELECT would give, by owner; no more is read than what tells them apart."""
@@ -175,6 +176,11 @@ class ShowStatements:
         sql = f"SELECT {owner} AS owner, count(*) AS live FROM latest GROUP BY 1"
         counted = self._resources.workers.run(Request(sql, relations, [read]))
         return dict(zip(counted["owner"].to_pylist(), counted["live"].to_pylist(), strict=True))
+
+
+def _event_counts(statement: ShowTableStats, counts: dict[str, int]) -> Rows:
+    """Events are all that a STREAM table has."""
+    return from_columns(statement.text, STATISTICS, [(user, n, n, 0, 0, 0) for user, n in sorted(counts.items())])
 
 
 def _waiting_versions(part: HotTable, definition: TableDefinition, user_id: str | None) -> str:
@@ -194,7 +200,7 @@ def _location(row: dict[str, Any]) -> str | None:
     return "N/A (ephemeral)" if row["table_type"] == TableKind.STREAM else row["storage_location"]
 
 
-def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:
+def _properties(definition: TableDefinition, options: dict[str, Any]) -> list[tuple[str, str | None]]:
     generated = len(definition.key) == 1 and definition.key[0].type.name in ("int64", "uuid")
     found: list[tuple[str, str | None]] = [
         ("table", str(definition)),
@@ -210,13 +216,12 @@ def _properties(definition: TableDefinition) -> list[tuple[str, str | None]]:
         ("schema_path", schema_path(definition.namespace, definition.name)),
         ("manifest_path", manifest_path(definition.namespace)),
     ]
-    if definition.kind != TableKind.STREAM:
+    if not is_stream(definition):
         found += [
             ("storage_location", definition.tags.get("location", definition.path)),
             ("location_reference", definition.tags.get("location_reference")),
             ("flush_policy", flush_policy_text(definition.tags)),
         ]
     return found + [
-        (name, value if isinstance(value, str) else json.dumps(value))
-        for name, value in sorted(definition.options.items())
+        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in sorted(options.items())
     ]

@@ -12,8 +12,9 @@ from sqlglot import exp
 from lakefork.database_errors import saving
 from lakefork.errors import DefinitionChangedError, InvalidInputError
 from lakefork.hot.rows import append_one_statement, append_one_values
+from lakefork.hot.streams import append_event_statement, append_event_values
 from lakefork.model.predicates import is_exact
-from lakefork.model.tables import Column, TableDefinition
+from lakefork.model.tables import Column, TableDefinition, TableKind
 from lakefork.read.tables import FoundTable
 from lakefork.sql.expressions import constant
 from lakefork.sql.parse.statements import Insert
@@ -33,6 +34,10 @@ class _Plan:
     definition: TableDefinition
     sql: str
     slots: tuple[tuple[Column, int | None, Any], ...]
+
+    @property
+    def is_stream(self) -> bool:
+        return self.definition.kind == TableKind.STREAM
 
 
 class QuickInserter:
@@ -57,7 +62,8 @@ class QuickInserter:
             return False
         try:
             with self._resources.catalog.connection() as connection, saving():
-                given = append_one_values(plan.definition, access.user_id, session.user, access.rules, seq, values)
+                append_values = append_event_values if plan.is_stream else append_one_values
+                given = append_values(plan.definition, access.user_id, session.user, access.rules, seq, values)
                 connection.execute(plan.sql, given, prepare=True)
         except DefinitionChangedError:
             self._forget(session, statement)
@@ -73,7 +79,8 @@ class QuickInserter:
         slots = _slots(statement, found.definition)
         if slots is None or statement.as_user is not None:
             return
-        plan = _Plan(found.definition, append_one_statement(found.definition), slots)
+        append = append_event_statement if found.definition.kind == TableKind.STREAM else append_one_statement
+        plan = _Plan(found.definition, append(found.definition), slots)
         with self._lock:
             self._plans[_plan_key(session, statement)] = plan
             while len(self._plans) > CACHED_PLANS:
@@ -94,7 +101,7 @@ def _slots(statement: Insert, definition: TableDefinition) -> tuple[tuple[Column
         return None
     cells = source.expressions[0].expressions
     columns = target_columns(definition, statement.columns)
-    if definition.key[0] in columns or len(cells) != len(columns):
+    if set(definition.key) & set(columns) or len(cells) != len(columns):
         return None
     given = dict(zip(columns, cells, strict=True))
     slots = []
@@ -107,7 +114,8 @@ def _slots(statement: Insert, definition: TableDefinition) -> tuple[tuple[Column
 
 
 def _generates_key(definition: TableDefinition) -> bool:
-    return (
+    """Whether no key has to be looked up; events have none."""
+    return not definition.key or (
         len(definition.key) == 1 and definition.key[0].type.name in GENERATED_KEYS and definition.key[0].default is None
     )
 

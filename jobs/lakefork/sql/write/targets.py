@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from lakefork.catalog.catalogs import newest_snapshot
 from lakefork.catalog.commits import Changes, commit
 from lakefork.catalog.connection import Connection
-from lakefork.errors import ConflictError, DefinitionChangedError, InvalidInputError
+from lakefork.errors import ConflictError, DefinitionChangedError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import any_key_between
 from lakefork.hot.tables import HotTable, create_hot_table
@@ -48,8 +48,6 @@ class Targets:
                 return known, known_access
         with resources.readers.transaction() as connection:
             found = resources.lookup.find(connection, session, name)
-            if found.definition.kind == TableKind.STREAM:
-                raise InvalidInputError(f"{found.definition} is a STREAM table: INSERT is not implemented yet")
             access = write_access(connection, session, found.definition, as_user)
         found = self._with_hot_table(session, name, found)
         if len(self._known) >= CACHED_DEFINITIONS:
@@ -61,7 +59,8 @@ class Targets:
     def _with_hot_table(self, session: Session, name: TableName, found: FoundTable) -> FoundTable:
         """The first write under a definition makes one."""
         definition = found.definition
-        if any(hot.definition.definition_snapshot == definition.definition_snapshot for hot in found.hot):
+        is_there = any(hot.definition.definition_snapshot == definition.definition_snapshot for hot in found.hot)
+        if is_there or definition.kind == TableKind.STREAM:
             return found
         hot = HotTable(definition)
         changes = Changes()

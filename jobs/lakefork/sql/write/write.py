@@ -13,8 +13,7 @@ from sqlglot import exp
 from lakefork.errors import ConflictError, DefinitionChangedError, InvalidInputError, LimitError, TooLongError
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.rows import append_version, are_unique, guard_write, lock_rows, validate_primary_key
-from lakefork.model.predicates import postgres_text
-from lakefork.model.tables import DELETED, SEQ, Column, TableDefinition
+from lakefork.model.tables import DELETED, SEQ, Column, TableDefinition, TableKind
 from lakefork.read.requests import ScanRequest
 from lakefork.read.scan import quoted_name
 from lakefork.read.tables import FoundTable
@@ -28,7 +27,9 @@ from lakefork.sql.resources import Resources
 from lakefork.sql.session import Role, Session
 from lakefork.sql.workers.messages import Request
 from lakefork.sql.workers.pool import SECONDS_IN_TRANSACTION, check_time
+from lakefork.sql.write.auditing import audit
 from lakefork.sql.write.change import TARGET, Change, columns_in, inline_rows, target_table, with_condition
+from lakefork.sql.write.events import EventAppender, reject_change
 from lakefork.sql.write.receipts import leave_receipt
 from lakefork.sql.write.rows import (
     check_row_filter,
@@ -52,6 +53,7 @@ class Writer:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._targets = Targets(resources)
+        self._events = EventAppender(resources)
 
     def insert(
         self,
@@ -83,6 +85,7 @@ class Writer:
 
         def load() -> int:
             found, access = self._targets.find(session, name, as_user)
+            self._events.prepare(found.definition)
             if not rows.column_names:
                 raise InvalidInputError(f"{found.definition}: the rows have no columns")
             columns = target_columns(found.definition, rows.column_names)
@@ -116,6 +119,7 @@ class Writer:
         learn: Callable[[Session, Insert, FoundTable], None],
     ) -> int:
         found, access = self._targets.find(session, statement.name, statement.as_user)
+        self._events.prepare(found.definition)
         learn(session, statement, found)
         columns = target_columns(found.definition, statement.columns)
         acting = _acting(session, statement.as_user)
@@ -163,21 +167,33 @@ class Writer:
             return 0
         if limit is not None and rows.num_rows > limit:
             raise _too_many(limit)
-        rows, own_keys = with_generated_keys(definition, rows, resources.seqids.next_many(rows.num_rows))
+        is_stream = definition.kind == TableKind.STREAM
+        own_keys = False
+        if not is_stream:
+            rows, own_keys = with_generated_keys(definition, rows, resources.seqids.next_many(rows.num_rows))
         check_values(definition, rows)
         check_row_filter(resources.workers, definition, access.row_filter, rows)
-        keys = rows.select([column.name for column in definition.key])
         with resources.writers.transaction() as connection:
-            after = 0
-            if own_keys:
-                validate_primary_key(definition, keys)
-                after = self._check_new(connection, found, access, keys)
+            if is_stream:
+                self._events.append(connection, definition, access, rows)
             else:
-                guard_write(connection, definition, access.user_id, access.rules)
-            append_version(connection, definition, access.user_id, _stamped(resources, rows, after, deleted=False))
-            _audit(connection, session, definition, "INSERT", as_user, rows.num_rows)
+                self._append_versions(connection, found, access, rows, own_keys=own_keys)
+            audit(connection, session, definition, "INSERT", as_user, rows.num_rows)
             leave_receipt(connection, rows.num_rows)
         return int(rows.num_rows)
+
+    def _append_versions(
+        self, connection: ArrowConnection, found: FoundTable, access: Access, rows: pa.Table, *, own_keys: bool
+    ) -> None:
+        definition = found.definition
+        after = 0
+        if own_keys:
+            keys = rows.select([column.name for column in definition.key])
+            validate_primary_key(definition, keys)
+            after = self._check_new(connection, found, access, keys)
+        else:
+            guard_write(connection, definition, access.user_id, access.rules)
+        append_version(connection, definition, access.user_id, _stamped(self._resources, rows, after, deleted=False))
 
     def _check_new(self, connection: ArrowConnection, found: FoundTable, access: Access, keys: pa.Table) -> int:
         """Raises if a live row has one of the keys; returns the newest _seq of deleted ones."""
@@ -198,6 +214,7 @@ class Writer:
         resources = self._resources
         found, access = self._targets.find(session, change.name, change.as_user)
         definition = found.definition
+        reject_change(definition)
         names = {named_column(definition, name): value for name, value in change.assignments or ()}
         _reject_key_change(definition, names)
         keys = pinned_keys(definition, change.where, change.alias)
@@ -222,7 +239,7 @@ class Writer:
             current = read_by_key(connection, resources.own_workers, target.found, target.access.user_id, target.keys)
             rows = compute(current)
             action = "DELETE" if change.assignments is None else "UPDATE"
-            _audit(connection, target.session, definition, action, change.as_user, rows.num_rows)
+            audit(connection, target.session, definition, action, change.as_user, rows.num_rows)
             if not rows.num_rows:
                 return 0
             versions = _stamped(resources, rows, _newest(current), deleted=change.assignments is None)
@@ -380,21 +397,3 @@ def _stamped(resources: Resources, rows: pa.Table, after: int, *, deleted: bool)
     seqs = resources.seqids.next_many(rows.num_rows, after=after)
     rows = rows.append_column(SEQ, pa.array(seqs, pa.int64()))
     return rows.append_column(DELETED, pa.repeat(pa.scalar(deleted), rows.num_rows))
-
-
-def _audit(
-    connection: ArrowConnection,
-    session: Session,
-    definition: TableDefinition,
-    action: str,
-    as_user: str | None,
-    count: int,
-) -> None:
-    if as_user is None:
-        return
-    texts = [session.actor, session.role.name.lower(), as_user, action, str(definition)]
-    values = ", ".join(postgres_text(text) for text in texts)
-    connection.execute(
-        "INSERT INTO lakefork.audit (catalog_id, actor, role, subject, action, table_name, affected_rows) "
-        f"VALUES ({definition.catalog_id}, {values}, {count})"
-    )

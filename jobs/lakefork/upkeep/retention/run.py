@@ -29,6 +29,7 @@ from lakefork.catalog.retention import (
     save_plan,
     unfinished_plans,
 )
+from lakefork.catalog.streams import drop_unused_streams
 from lakefork.errors import InvalidInputError
 from lakefork.model.durations import seconds_of
 from lakefork.model.params import RetentionGcParams
@@ -175,6 +176,7 @@ def _carry_out(context: JobContext, plan_id: str, removed: Removed, *, count_aga
             f"{removed.files:,} file(s), {bar.per_second(removed.rows):,.0f} rows/s",
         )
     drop_unused_hot_tables(context.connection, context.run.job_id)
+    drop_unused_streams(context.connection)
     finish_plan(context.connection, plan_id)
 
 
