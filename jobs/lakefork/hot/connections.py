@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-import adbc_driver_postgresql
 import pyarrow as pa
 from adbc_driver_manager import (
     INGEST_OPTION_MODE,
@@ -19,10 +18,10 @@ from psycopg.conninfo import make_conninfo
 
 from lakefork.database_errors import all_domain_errors, refusal, saving
 from lakefork.errors import DatabaseError, LakeforkError, LimitError, SnapshotLostError
+from lakefork.hot.drivers import CONNECT_SECONDS, open_connection
 from lakefork.model.predicates import quoted
 from lakefork.pools import Pool
 
-CONNECT_SECONDS = 10
 COPY_ROWS = 8_192
 
 
@@ -39,10 +38,9 @@ class ArrowConnection:
         )
         # Not the driver's DB-API: its import takes a second (pandas), and it adds a layer to each call.
         try:
-            self._database = adbc_driver_postgresql.connect(
+            self._connection: AdbcConnection = open_connection(
                 make_conninfo(dsn, options=options, application_name="lakefork", connect_timeout=CONNECT_SECONDS)
             )
-            self._connection = AdbcConnection(self._database)
         except AdbcError as error:
             # This DSN has worked before, so the problem is in Postgres and is temporary.
             raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
@@ -128,7 +126,6 @@ class ArrowConnection:
 
     def close(self) -> None:
         self._connection.close()
-        self._database.close()
 
 
 class ArrowPool:

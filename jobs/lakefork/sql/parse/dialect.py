@@ -121,7 +121,7 @@ class QueryParser(DuckDBParser):
             for child in node.iter_expressions():
                 same = type(child) is chained
                 stack.append((child, depth if same else depth + 1, terms + 1 if same and counted else 1))
-        for kind, most, what in ((exp.Select, MAX_SELECTS, "SELECTs"), (exp.Table, MAX_TABLES, "tables in FROM")):
+        for kind, most, what in ((exp.Select, MAX_SELECTS, "queries"), (exp.Table, MAX_TABLES, "tables in FROM")):
             if counts[kind] > most:
                 raise too_many(most, what, self._tokens[0])
 

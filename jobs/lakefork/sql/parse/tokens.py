@@ -119,7 +119,7 @@ def split(text: str) -> list[list[Token]]:
 def check_statement(tokens: Sequence[Token], text: str) -> None:
     """Raises unless a statement has valid brackets and commas, and few enough SELECTs to be parsed at all."""
     if sum(token.token_type == TokenType.SELECT for token in tokens) > MAX_SELECTS:
-        raise too_many(MAX_SELECTS, "SELECTs", tokens[0])
+        raise too_many(MAX_SELECTS, "queries", tokens[0])
     _check_brackets(tokens, text)
     _check_methods(tokens)
     _check_commas(tokens, text)
