@@ -152,7 +152,7 @@ def test_a_statement_ends_at_its_limit_whatever_it_computes(limited: SqlLake, va
 
 
 def test_too_many_terms_are_refused_before_they_are_planned(limited: SqlLake) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with PeakMemory() as peak:
         for text in (
             "SELECT 1" + " UNION ALL SELECT 1" * 20_000, "SELECT " + ", ".join(["(SELECT 1)"] * 20_000),
@@ -161,7 +161,7 @@ def test_too_many_terms_are_refused_before_they_are_planned(limited: SqlLake) ->
             "SELECT 1 EXCEPT SELECT 1" + " INTERSECT SELECT 2" * 20_000,
         ):  # fmt: skip
             refuse(limited, text, kind=InvalidInputError, user="mallory")
-    assert time.monotonic() - started < 40
+    assert time.process_time() - started < 20
     assert peak.megabytes < 2_000
 
 
