@@ -93,15 +93,20 @@ CREATE VIEW system.users AS
 -- Tables keep the name of the location that they were created with.
 CREATE VIEW system.storage_locations AS
     SELECT c.catalog_name, l.location_name, l.location_type, l.path, l.credentials_ref, l.created_at,
-           coalesce(cardinality(u.tables), 0) AS usage_count, coalesce(u.tables, '{}') AS used_by
-    FROM lakefork.storage_location l
-    JOIN lakefork.visible_catalog() c USING (catalog_id)
-    LEFT JOIN LATERAL (
-        SELECT array_agg(t.namespace || '.' || t.table_name ORDER BY t.namespace, t.table_name) AS tables
-        FROM lakefork.visible_tag(l.catalog_id) g
-        JOIN lakefork.visible_named_table(l.catalog_id) t ON t.table_id = g.object_id
-        WHERE g.key = 'location_reference' AND g.value = l.location_name
-    ) u ON true;
+           coalesce(cardinality(l.tables), 0) AS usage_count, coalesce(l.tables, '{}') AS used_by
+    FROM lakefork.visible_catalog() c
+    JOIN LATERAL (   -- the tables of a catalog are looked through once, not once per location
+        SELECT s.*, u.tables
+        FROM lakefork.storage_location s
+        LEFT JOIN (
+            SELECT g.value, array_agg(t.namespace || '.' || t.table_name ORDER BY t.namespace, t.table_name) AS tables
+            FROM lakefork.visible_tag(c.catalog_id) g
+            JOIN lakefork.visible_named_table(c.catalog_id) t ON t.table_id = g.object_id
+            WHERE g.key = 'location_reference'
+            GROUP BY g.value
+        ) u ON u.value = s.location_name
+        WHERE s.catalog_id = c.catalog_id
+    ) l ON true;
 
 CREATE VIEW system.audit AS
     SELECT c.catalog_name, a.occurred_at, a.actor, a.role, a.subject, a.action, a.table_name, a.affected_rows

@@ -8,7 +8,7 @@ from lakefork.removal.ledger import FileOutcome, Outcome
 from lakefork.spark.job import JobContext
 from lakefork.storage import StorageOptions
 from lakefork.storage.paths import is_below, place
-from lakefork.storage.removal import KEPT, MOVED, Removed, move_to_trash, remove_many, trash_path
+from lakefork.storage.removal import Removal, Removed, move_to_trash, remove_many, trash_path
 from lakefork.storage.root_guard import RootGuard
 
 FILES_PER_TASK = 500
@@ -61,11 +61,11 @@ def _root_of(path: str, roots: Collection[str]) -> str:
 
 
 def _trashed(one: Removed, root: str, today: str) -> FileOutcome:
-    if one.outcome == MOVED:
+    if one.outcome == Removal.MOVED:
         return FileOutcome(one.path, Outcome.TRASHED, trash_path(one.path, root, today))
-    return (
-        FileOutcome(one.path, Outcome.TRASHED, one.path) if one.outcome == KEPT else FileOutcome(one.path, one.outcome)
-    )
+    if one.outcome == Removal.KEPT:
+        return FileOutcome(one.path, Outcome.TRASHED, one.path)
+    return FileOutcome(one.path, one.outcome)
 
 
 def _guard(context: JobContext) -> RootGuard:

@@ -122,7 +122,7 @@ def finish_deletions(connection: Connection, gone: Mapping[int, FileOutcome]) ->
     """Records outcomes by the numbers of entries."""
     connection.execute(
         "SELECT lakefork.finish_deletions(%s, %s, %s)",
-        (list(gone), [one.outcome for one in gone.values()], [one.trash for one in gone.values()]),
+        (list(gone), [str(one.outcome) for one in gone.values()], [one.trash for one in gone.values()]),
     )
 
 
@@ -139,7 +139,9 @@ def take_old_trash(
 
 def finish_trash(connection: Connection, outcomes: Mapping[int, str]) -> None:
     """Records outcomes; a file that could not be removed stays in the trash."""
-    connection.execute("SELECT lakefork.finish_trash(%s, %s)", (list(outcomes), list(outcomes.values())))
+    connection.execute(
+        "SELECT lakefork.finish_trash(%s, %s)", (list(outcomes), [str(outcome) for outcome in outcomes.values()])
+    )
 
 
 def take_for_restore(connection: Connection, holder: str, run_id: str, after: int, limit: int) -> list[TrashedFile]:

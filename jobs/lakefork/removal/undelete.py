@@ -7,7 +7,7 @@ from lakefork.catalog.leases import Leases
 from lakefork.model.params import FileCleanupParams
 from lakefork.removal.ledger import TrashedFile, finish_restore, take_for_restore
 from lakefork.storage import StorageOptions
-from lakefork.storage.removal import KEPT, MOVED, TRASH, Removed, restore_from_trash
+from lakefork.storage.removal import TRASH, Removal, Removed, restore_from_trash
 
 RESTORED_AT_ONCE = 500
 UNDELETE_SECONDS = 300  # for one batch of files
@@ -26,7 +26,7 @@ def undelete(connection: Connection, run_id: str, storage: StorageOptions) -> tu
         while files := take_for_restore(connection, leases.holder, run_id, last, RESTORED_AT_ONCE):
             leases.renew(connection)
             outcomes = {one.deletion_id: _restore(one, storage) for one in files}
-            back = [number for number, one in outcomes.items() if one.outcome in (MOVED, KEPT)]
+            back = [number for number, one in outcomes.items() if one.outcome in (Removal.MOVED, Removal.KEPT)]
             finish_restore(connection, back, list(outcomes.keys() - set(back)))
             restored += len(back)
             problems += [f"{one.path}: {one.outcome}" for number, one in outcomes.items() if number not in set(back)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 
 from lakefork.errors import one_line
@@ -16,19 +17,27 @@ from lakefork.storage.s3_requests import KEYS_PER_DELETE, S3Requests, bucket_and
 
 TRASH = ".trash"
 AT_ONCE = 16  # concurrent requests to S3
-REMOVED, MOVED, KEPT, MISSING = "removed", "moved", "kept", "missing"
+
+
+class Removal(StrEnum):
+    """What became of a file; any other text is an error, in one line."""
+
+    REMOVED = "removed"
+    MOVED = "moved"
+    KEPT = "kept"  # in its place, tagged
+    MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Removed:
-    """The result for a file. outcome: 'removed', 'moved', 'kept' or 'missing', or else the error in one line."""
+    """The result for a file. outcome: see Removal."""
 
     path: str
     outcome: str
 
     @property
     def ok(self) -> bool:
-        return self.outcome in (REMOVED, MOVED, KEPT, MISSING)
+        return self.outcome in set(Removal)
 
 
 def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
@@ -87,7 +96,7 @@ def _attempt(action: Callable[[str], str], path: str) -> str:
     try:
         return action(path)
     except FileNotFoundError:
-        return MISSING
+        return Removal.MISSING
     except OSError as error:
         return one_line((error.strerror or str(error)).splitlines()[0])
 
@@ -96,7 +105,7 @@ def _unlink(path: str) -> str:
     inner = normal_path(path)
     _require_file(inner)
     os.unlink(inner)  # noqa: PTH108 - half a million of these
-    return REMOVED
+    return Removal.REMOVED
 
 
 def _require_file(path: str) -> None:
@@ -110,13 +119,13 @@ def _require_file(path: str) -> None:
 def _move(path: str, target: str) -> str:
     source, target = normal_path(path), normal_path(target)
     if not os.path.lexists(source):
-        return MOVED if os.path.lexists(target) else MISSING
+        return Removal.MOVED if os.path.lexists(target) else Removal.MISSING
     _require_file(source)
     if os.path.lexists(target):
         raise OSError(f"{target} is another file")
     os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
     os.rename(source, target)  # noqa: PTH104
-    return MOVED
+    return Removal.MOVED
 
 
 def _delete_in_bulk(requests: S3Requests, paths: Sequence[str], options: StorageOptions) -> dict[str, str]:
@@ -126,7 +135,7 @@ def _delete_in_bulk(requests: S3Requests, paths: Sequence[str], options: Storage
             failed = requests.delete_objects(_bucket(batch[0]), list(keys.values()))
         except OSError as error:
             return dict.fromkeys(batch, one_line(str(error).splitlines()[0]))
-        return {path: one_line(failed.get(key, REMOVED)) for path, key in keys.items()}
+        return {path: one_line(failed.get(key, Removal.REMOVED)) for path, key in keys.items()}
 
     outcomes: dict[str, str] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -139,7 +148,7 @@ def _delete_each(paths: Sequence[str], options: StorageOptions) -> dict[str, str
     def delete(path: str) -> str:
         filesystem, inner = open_path(normal_path(path), options)
         filesystem.delete_file(inner)
-        return REMOVED
+        return Removal.REMOVED
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(paths, pool.map(lambda path: _attempt(delete, path), paths), strict=True))
@@ -151,7 +160,7 @@ def _tag_each(
     def tag(path: str) -> str:
         if requests := requests_for(normal_path(path), options):
             change(requests, *bucket_and_key(normal_path(path), options))
-        return KEPT
+        return Removal.KEPT
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [

@@ -18,7 +18,7 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.spark.job import JobContext
 from lakefork.storage import StorageOptions
 from lakefork.storage.copying import Content, read_content
-from lakefork.storage.removal import MISSING, remove_many
+from lakefork.storage.removal import Removal, remove_many
 from lakefork.transfer.backup.restore_plan import RestorePlan, StagedFile, files_per_directory, place_files
 
 FILES_AT_ONCE = 500
@@ -92,7 +92,7 @@ def _remove(connection: Connection, job_id: str, files: Sequence[tuple[str, str,
     if problems := [f"{one.path}: {one.outcome}" for one in outcomes if not one.ok]:
         raise StorageError(f"what a restore before left cannot be removed: {problems[0]}")
     forget_staged(connection, job_id, [path for path, *_ in files])
-    return sum(one.outcome != MISSING for one in outcomes)
+    return sum(one.outcome != Removal.MISSING for one in outcomes)
 
 
 def _is_ours(path: str, expected: Content, storage: StorageOptions) -> bool:
