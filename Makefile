@@ -57,7 +57,7 @@ format: setup-dev  ## let ruff format the code
 	@$(VENV)/bin/ruff format --quiet .
 
 test: lint  ## linters and the whole test suite
-	@$(VENV)/bin/python -m pytest --numprocesses 3 --no-loadscope-reorder $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest --numprocesses 3 --no-loadscope-reorder $(ARGS)
 
 pictures: setup-dev  ## retake the screenshots of the README with the tests of the page (needs Chromium)
 	@SCREENSHOT_DIR=$(CURDIR)/.pictures $(VENV)/bin/python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_stack_page.py

@@ -9,16 +9,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-import httpx
 import pyarrow as pa
 
 from lakefork.storage import StorageOptions, open_path
 from lakefork.storage.credentials import named_credentials
 from lakefork.storage.paths import credentials_of
+
+if TYPE_CHECKING:  # imported when S3 is used, because it takes a fifth of an engine's start
+    import httpx
 
 KEYS_PER_DELETE = KEYS_PER_LIST = 1000  # limits of S3
 WAITS = (0.2, 0.5, 1, 2, 4)  # S3 asks to slow down, or is briefly unavailable
@@ -44,7 +47,7 @@ class Signer:
     token: str
     region: str
 
-    def headers(self, method: str, url: httpx.URL, body: bytes | pa.Buffer) -> dict[str, str]:
+    def headers(self, method: str, url: "httpx.URL", body: bytes | pa.Buffer) -> dict[str, str]:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
         digest = hashlib.sha256(body).hexdigest()
         signed = {"host": url.netloc.decode(), "x-amz-content-sha256": digest, "x-amz-date": now}
@@ -66,6 +69,8 @@ class S3Requests:
     """A client for one set of credentials; threads may share it."""
 
     def __init__(self, endpoint: str, signer: Signer) -> None:
+        import httpx
+
         self._endpoint = endpoint
         self._signer = signer
         self._client = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=32))
@@ -115,7 +120,9 @@ class S3Requests:
     def _send(
         self, method: str, bucket: str, key: str, query: Mapping[str, str], body: bytes | pa.Buffer = b"",
         more_headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:  # fmt: skip
+    ) -> "httpx.Response":  # fmt: skip
+        import httpx
+
         asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
         url = httpx.URL(f"{self._endpoint}/{quote(bucket)}/{quote(key, safe='/')}{'?' * bool(asked)}{asked}")
         given = dict(more_headers or {}) | (_body_headers(body) if len(body) else {})
@@ -147,7 +154,7 @@ def _parts(body: bytes | pa.Buffer) -> bytes | Iterator[bytes]:
     return (body.slice(start, min(PART, body.size - start)).to_pybytes() for start in range(0, body.size, PART))
 
 
-def _error(response: httpx.Response, bucket: str, key: str) -> OSError:
+def _error(response: "httpx.Response", bucket: str, key: str) -> OSError:
     try:
         said = ElementTree.fromstring(response.content)  # noqa: S314 - as above
         reason = f"{_text(said, 'Code')}: {_text(said, 'Message')}"
