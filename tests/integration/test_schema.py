@@ -90,7 +90,8 @@ def test_both_schema_files_hold_the_same_tables(connection: Connection) -> None:
             "SELECT CASE table_schema WHEN 'public' THEN 'main' ELSE table_schema END, table_name, column_name, "
             "CASE data_type WHEN 'ARRAY' THEN udt_name ELSE data_type END, is_nullable "
             "FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name) "
-            "WHERE table_schema IN ('public', 'lakefork') AND table_type = 'BASE TABLE'",
+            "JOIN pg_class p ON p.oid = (quote_ident(table_schema) || '.' || quote_ident(table_name))::regclass "
+            "WHERE table_schema IN ('public', 'lakefork') AND table_type = 'BASE TABLE' AND p.relpersistence = 'p'",
         )
     }
     with duckdb.connect() as duck:

@@ -70,8 +70,9 @@ class Duck:
             register(cursor, relations)
             for name, view in views.items():
                 cursor.execute(f"CREATE TEMP VIEW {name} AS {view}")
-            found = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
-            yield from _chunks(found, limits, self._memory_mb)
+            with _own_error(cursor, sql):
+                found = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
+                yield from _chunks(found, limits, self._memory_mb)
 
     def is_sound(self) -> bool:
         """Whether it can be used after a failure: some make DuckDB refuse whatever comes next."""
@@ -200,6 +201,17 @@ class AnswerLimits:
     max_rows: int | None
     setting: str
     cut: bool = False
+
+
+@contextmanager
+def _own_error(cursor: Any, sql: str) -> Iterator[None]:
+    """A thread that fails stops the others, and a stream may report the stop: the query is run again for its error."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        if "Interrupted!" in str(error):
+            cursor.execute(f"EXPLAIN ANALYZE {sql}")
+        raise
 
 
 def _chunks(found: pa.RecordBatchReader, limits: AnswerLimits, memory_mb: int) -> Iterator[pa.Table]:

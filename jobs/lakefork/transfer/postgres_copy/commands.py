@@ -54,13 +54,15 @@ def compare_now(dsn: str, copy_id: str) -> list[str]:
         copy = state.find_copy(connection, copy_id)
     if copy.target is None:
         raise InvalidInputError(f"copy {copy_id} went into catalog {copy.into_catalog!r}: its run compared it")
-    params, snapshot = params_of(copy), copy.snapshot_name
     try:
-        inventory, source = look_at_source(params, snapshot)
-    except SnapshotLostError:
-        snapshot = None
-        inventory, source = look_at_source(params)
-    target, _ = find_endpoint(copy.target)
+        return _compare(params_of(copy), copy.target, copy.snapshot_name)
+    except SnapshotLostError:  # before, or by now: a copy that is complete lets its snapshot go
+        return _compare(params_of(copy), copy.target, None)
+
+
+def _compare(params: PostgresCopyParams, target_name: str, snapshot: str | None) -> list[str]:
+    inventory, source = look_at_source(params, snapshot)
+    target, _ = find_endpoint(target_name)
     target = Endpoint(target.name, target.dsn, source.encoding)
     return compare_databases(lambda: source.open_source(snapshot), source.name, target, inventory, params.table_jobs)
 
