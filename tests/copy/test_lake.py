@@ -111,6 +111,15 @@ def test_what_the_lake_cannot_hold_is_refused_by_name(lab: CopyLab, catalog: str
         assert lake.rows("SELECT table_name FROM system.tables") == [("there",)]
 
 
+def test_only_tables_matter_to_the_lake(lab: CopyLab, catalog: str) -> None:
+    """What else depends on something excluded is not copied anyway."""
+    lab.on_source(
+        "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE b (id int PRIMARY KEY); "
+        "CREATE FUNCTION of_b(b) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE VIEW view_of_b AS SELECT * FROM b"
+    )
+    assert lab.into_lake(include=["public.a"])["rows"] == 1
+
+
 def test_types_without_an_equal_become_text_on_request(lab: CopyLab, catalog: str) -> None:
     lab.on_source(
         "CREATE TABLE t (id int PRIMARY KEY, i interval, r int4range); INSERT INTO t VALUES (1, '1 mon 2 days', '[1,5)')"

@@ -1,5 +1,6 @@
 """Rows of hot tables: appends versions, looks them up by key, reads them. Nothing is changed in place."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from lakefork.model.predicates import Predicate, postgres_array, postgres_litera
 from lakefork.model.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 
 SYSTEM = (SEQ, DELETED)
+# Rows come from workers without alignment, and Arrow would warn about that in the user's terminal.
+os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 
 def append_version(

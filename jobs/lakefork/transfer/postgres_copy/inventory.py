@@ -160,7 +160,8 @@ def take_inventory(session: Session, params: PostgresCopyParams, version: int) -
     inventory = Inventory([], left_out)
     _add_tables(session, params, inventory, [one for one in copied if one.kind == "r"], version)
     _leave_out_sequences(session, params, inventory, [one for one in copied if one.kind == "S"])
-    _leave_out_dependents(session, inventory)
+    if params.target is not None:  # the lake gets tables only
+        _leave_out_dependents(session, inventory)
     tables = {table.oid for table in inventory.tables}
     _add_indexes(session, params, inventory, sorted(tables))
     _add_foreign_keys(session, params, inventory, copied)
