@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from lakefork.catalog.catalogs import drop_catalog, find_catalog
+from lakefork.catalog.connection import connect
+from lakefork.catalog.forks import fork_catalog
 from lakefork.errors import InvalidInputError, LakeforkError, NotFoundError, PermissionDeniedError
 from lakefork.sql.parse import statements as st
 from lakefork.sql.parse.grammar import SqlSyntaxError, parse
-from lakefork.sql.session import Role
+from lakefork.sql.session import Role, Session
 from support.backup_lake import BackupLake
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
@@ -86,6 +89,38 @@ def test_mistakes_are_one_sentence(backup_lake: BackupLake, text: str, error: ty
 def test_backups_are_for_admins(backup_lake: BackupLake, text: str) -> None:
     with pytest.raises(PermissionDeniedError, match="needs role admin"):
         backup_lake.flush_lake.lake.run(text, user="ada", role=Role.SERVICE)
+
+
+def test_admins_reach_backups_of_their_own_catalog_only(backup_lake: BackupLake) -> None:
+    """One place can hold those of many catalogs; the operator reaches all of them."""
+    backup_lake.create_catalog("other")
+    with connect(backup_lake.flush_lake.lake.dsn) as connection:
+        fork_catalog(connection, "main", "fork")
+    named = backup_lake.backup()["backup_id"]
+    for catalog in ("other", "fork"):
+        for path in (backup_lake.place, f"{backup_lake.place}/backups/{named}"):
+            for text in (f"SHOW BACKUP '{path}'", f"RESTORE DATABASE stolen FROM '{path}'",
+                         f"RESTORE DATABASE app FROM '{path}' REPLACE BY REFERENCE"):  # fmt: skip
+                with pytest.raises(NotFoundError, match=f"there is no backup.* of catalog {catalog} at") as caught:
+                    backup_lake.run(text, catalog=catalog)
+                assert "app" not in str(caught.value).replace(path, "") and "main" not in str(caught.value)
+    own = backup_lake.backup(catalog="fork")["backup_id"]
+    assert {row[0] for row in backup_lake.rows(f"SHOW BACKUP '{backup_lake.place}'", catalog="fork")} == {own}
+    for catalog, expected in (("main", named), ("fork", own)):
+        (row,) = backup_lake.rows(f"RESTORE DATABASE again FROM '{backup_lake.place}'", catalog=catalog)
+        assert json.loads(row[2].partition("--params '")[2].removesuffix("'"))["from"].endswith(f"/backups/{expected}")
+    with connect(backup_lake.flush_lake.lake.dsn) as connection:
+        drop_catalog(connection, find_catalog(connection, "fork"))
+        fork_catalog(connection, "main", "fork", f"{backup_lake.place}-again")
+    refused = f"SHOW BACKUP '{backup_lake.place}'"
+    with pytest.raises(NotFoundError, match="of catalog fork at"):
+        backup_lake.run(refused, catalog="fork")
+    assert backup_lake.rows("SELECT * FROM system.backups", catalog="fork") == []
+    system = Session("other", "operator", Role.SYSTEM)
+    engine = backup_lake.flush_lake.lake.engine
+    engine.execute(
+        system, f"SHOW BACKUP '{backup_lake.place}'; RESTORE DATABASE x FROM '{backup_lake.place}/backups/{named}'"
+    )
 
 
 def test_the_grammar_of_backups() -> None:

@@ -16,7 +16,7 @@ from lakefork.catalog.connection import Connection, connect
 from lakefork.storage import StorageOptions
 from lakefork.storage.listing import Span, list_directories, list_tree
 from lakefork.storage.paths import normal_path, place, spellings
-from lakefork.storage.removal import move_to_trash, remove_many, restore_from_trash
+from lakefork.storage.removal import move_to_trash, remove_empty_directories, remove_many, restore_from_trash
 
 LOCAL = StorageOptions()
 NAMES = [
@@ -359,3 +359,30 @@ def test_a_place_may_be_spelled_as_a_url() -> None:
     assert spellings("/lake/a b%.parquet") == {"/lake/a b%.parquet", "/lake/a%20b%25.parquet"}
     assert spellings("s3://lake/ü=1") == {"s3://lake/ü=1", "s3://lake/%C3%BC=1", "s3://lake/%C3%BC%3D1"}
     assert spellings("s3://lake/app/t/batch-0.parquet") == {"s3://lake/app/t/batch-0.parquet"}
+
+
+def test_only_directories_that_were_named_are_removed_and_only_empty_ones(tmp_path: Path) -> None:
+    """Another empty one may be somebody else's, or about to be filled."""
+    outside = tmp_path / "outside" / "empty"
+    outside.mkdir(parents=True)
+    root = tmp_path / "root"
+    for name in ("held/a/b", "held/full", "fresh", "foreign/empty"):
+        (root / name).mkdir(parents=True)
+    (root / "held/full/file").write_text("x")
+    (root / "link").symlink_to(tmp_path / "outside")
+    remove_empty_directories([f"{root}//held/a/b/", f"{root}/held/full", f"{root}/link", f"{tmp_path}"], f"{root}/")
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == [
+        "outside", "outside/empty", "root", "root/foreign", "root/foreign/empty", "root/fresh", "root/held",
+        "root/held/full", "root/held/full/file", "root/link",
+    ]  # fmt: skip
+    (root / "held/full/file").unlink()
+    for name in ("fresh", "foreign/empty", "foreign"):
+        (root / name).rmdir()
+    (root / "link").unlink()
+    remove_empty_directories([f"{root}/held/full"], str(root))
+    assert not root.exists()
+    remove_empty_directories([], str(root))
+    (tmp_path / "linked").symlink_to(outside)
+    remove_empty_directories([], str(tmp_path / "linked"))
+    assert outside.exists(), "a link is not followed"

@@ -25,51 +25,18 @@ from lakefork.errors import (
     OutcomeUnknownError,
     StorageError,
 )
-from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
-from support.faulty_server import Server
+from support.faulty_server import STATEMENTS, Server, check, engine_with
 from support.sql_lake import SqlLake
 
-INSIDE = [
-    "PGRES", "psycopg", "adbc", "libpq", "duckdb", "SELECT", "relation_", "max_expression_depth", "Traceback", "couldn't get",
-    "hot.", "ducklake_", "FATAL", "IO:", "Error:",
-]  # fmt: skip
-CLASS_NAME = re.compile(r"\b[A-Z][a-z]\w*(Error|Exception)\b")
 ADMIN = Session("main", role=Role.ADMIN)
-STATEMENTS = [
-    "SELECT * FROM app.t",
-    "INSERT INTO app.t (id, v) VALUES (100, 'x')",
-    "UPDATE app.t SET v = 'y' WHERE id = 2",
-    "DELETE FROM app.t WHERE id = 1",
-    "SHOW TABLES",
-    "CREATE NAMESPACE other",
-    "ALTER TABLE app.t ADD COLUMN w TEXT",
-    "FLUSH TABLE app.t",
-    "INSERT INTO system.users (user_id, role) VALUES ('eve', 'user')",
-]
-
-
-def check(message: str, *expected: str) -> None:
-    assert "\n" not in message and message
-    for fragment in INSIDE:
-        assert fragment not in message, message
-    assert not CLASS_NAME.search(message), message
-    assert not message.endswith(":"), message
-    assert not expected or any(one in message for one in expected), message
 
 
 def fail(engine: Engine, text: str, *parameters: Any) -> LakeforkError:
     outcome = engine.run(ADMIN, text, parameters)
     assert outcome.error is not None, text
     return outcome.error
-
-
-@contextmanager
-def engine_with(server: Server, **sql: Any) -> Iterator[Engine]:
-    settings: Settings = server.settings.model_copy(update={"sql": server.settings.sql.model_copy(update=sql)})
-    with Engine(settings, server.dsn) as engine:
-        yield engine
 
 
 @contextmanager

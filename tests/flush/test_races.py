@@ -299,7 +299,7 @@ def test_a_driver_that_lost_its_lease_publishes_nothing(filled: Filled, monkeypa
         return real(*arguments)
 
     monkeypatch.setattr(flush_publish, "publish", overtaken)
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match=r"lost its lease on table/\d+/\d+ and stops"):
         flush_lake.flush()
     filled.check_nothing_lost_or_left(expected)
     assert flush_lake.sql("SELECT count(*) FROM lakefork.flush_log") == [(2,)]

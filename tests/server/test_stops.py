@@ -21,6 +21,7 @@ from lakefork.catalog.schema import init_catalog
 from lakefork.embedded.postgres import EmbeddedPostgres
 from lakefork.settings import PostgresSettings, Settings
 from support.api_server import ApiServer, running_server
+from support.faulty_server import Server
 from support.sql_lake import open_lake
 
 SLOW = "SELECT sum(sin(a.i + b.i)) FROM range(10000000) a(i), range(1000) b(i)"
@@ -207,6 +208,34 @@ def test_postgres_goes_away_under_load(
     rows = [row[0] for row in answer.json()["results"][0]["rows"]]
     assert len(rows) == len(set(rows))
     assert set(acknowledged) <= set(rows)
+
+
+def test_a_postgres_that_hangs_does_not_make_the_server_hang(
+    server: ApiServer, own_postgres: tuple[Settings, EmbeddedPostgres, str]
+) -> None:
+    """Clients that go away, /health and a stop are served, though Postgres answers nothing, not even cancellations."""
+    settings, postgres, dsn = own_postgres
+    hanging = Server(settings, postgres, dsn)
+    token = server.token()
+    assert [server.post("SELECT * FROM app.t", token).status_code for _ in range(8)] == [200] * 8
+    everything = descendants(server)
+    hanging.send(signal.SIGSTOP)
+    try:
+        waiting = [in_background(lambda: server.post("SELECT * FROM app.t", token)) for _ in range(2)]
+        for _ in range(8):
+            with pytest.raises(httpx.ReadTimeout):
+                headers = {"Authorization": f"Bearer {token}"}
+                httpx.post(f"{server.url}/api/sql", json={"sql": "SELECT * FROM app.t"}, headers=headers, timeout=0.5)
+        answers = [httpx.get(f"{server.url}/health", timeout=60) for _ in range(8)]
+        assert {answer.status_code for answer in answers} == {503}
+        assert httpx.get(f"{server.url}/", timeout=60).status_code == 200
+        assert server.stop(60) == 0
+        assert gone(everything, 30)
+        for thread, found in waiting:
+            thread.join()
+            assert isinstance(found[0], httpx.HTTPError) or found[0].status_code in (503, 504)
+    finally:
+        hanging.send(signal.SIGCONT)
 
 
 def start(settings: Settings, dsn: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -12,6 +12,7 @@ from lakefork import __version__
 from lakefork.catalog.scripts import schema_digest, upgrade_scripts
 from lakefork.database_errors import refusal
 from lakefork.errors import CatalogVersionError, SetupError
+from lakefork.watchdog import claim, shut_down
 
 Connection = psycopg.Connection[dict[str, Any]]
 
@@ -42,9 +43,17 @@ def connect(dsn: str, *, autocommit: bool = True, check_version: bool = True) ->
 
 
 def open_connection(dsn: str, **options: Any) -> Connection:
-    return psycopg.connect(
+    connection = psycopg.connect(
         dsn, row_factory=dict_row, application_name="lakefork", connect_timeout=CONNECT_SECONDS, **options
     )
+    claim(connection, connection.fileno())
+    return connection
+
+
+def shut(connection: Connection) -> None:
+    """Ends, from another thread, waiting for a server that does not answer."""
+    if not connection.closed:
+        shut_down(connection.fileno())
 
 
 def describe_dsn(dsn: str) -> str:

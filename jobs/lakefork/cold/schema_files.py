@@ -74,14 +74,15 @@ def remove_table_schemas(root: str, options: StorageOptions, namespace: str, tab
     directory = f"{root}/{schema_path(namespace, table)}".rpartition("/")[0]
     names = [name for name in list_files(directory, options) if _SCHEMA_NAME.fullmatch(name)]
     remove_many([f"{directory}/{name}" for name in names], options)
-    remove_empty_directories(directory)
+    remove_empty_directories([], directory)
 
 
 def remove_manifest(root: str, options: StorageOptions, namespace: str) -> None:
     """Removes the manifest of a dropped namespace, and its directories if they are empty."""
     path = f"{root}/{manifest_path(namespace)}"
     remove_many([path], options)
-    remove_empty_directories(path.rpartition("/")[0])
+    directory = path.rpartition("/")[0]
+    remove_empty_directories([f"{directory}/schemas"], directory)
 
 
 def _content(definition: TableDefinition, created_at: datetime.datetime) -> bytes:

@@ -38,12 +38,13 @@ class ArrowConnection:
         )
         # Not the driver's DB-API: its import takes a second (pandas), and it adds a layer to each call.
         try:
-            self._connection: AdbcConnection = open_connection(
+            self._connected = open_connection(
                 make_conninfo(dsn, options=options, application_name="lakefork", connect_timeout=CONNECT_SECONDS)
             )
         except AdbcError as error:
             # This DSN has worked before, so the problem is in Postgres and is temporary.
             raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
+        self._connection: AdbcConnection = self._connected.connection
         self._connection.set_autocommit(False)
         self.is_broken = False
         self._read_only = read_only
@@ -123,6 +124,11 @@ class ArrowConnection:
         """Ends, from another thread, what Postgres does for this connection now."""
         with suppress(AdbcError):
             self._connection.cancel()
+
+    def shut_down(self) -> None:
+        """Ends, from another thread, waiting for a server that does not answer."""
+        self.is_broken = True
+        self._connected.shut_down()
 
     def close(self) -> None:
         self._connection.close()

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -19,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from lakefork.catalog.connection import shut
 from lakefork.errors import LakeforkError
 from lakefork.model.durations import seconds_of
 from lakefork.queries import load
@@ -35,9 +37,11 @@ from lakefork.server.sql_endpoint import SqlEndpoint
 from lakefork.settings import Settings, load_settings
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
+from lakefork.watchdog import time_limit
 
 METRICS_DIRECTORY = "LAKEFORK_SERVER_RUN"  # from the parent process to its workers
 UPKEEP_SECONDS = 600
+HEALTH_SECONDS = 3.0  # for Postgres to answer
 PARENT_SECONDS = 0.5
 RESTART_SECONDS = 1.0  # before a worker that could not start is replaced
 CORS_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "X-Request-ID")
@@ -153,7 +157,10 @@ def _parent() -> int:
 
 def _health(server: Server) -> Response:
     try:
-        with server.identities.pool.connection() as connection:
+        with (
+            server.identities.pool.connection() as connection,
+            time_limit(time.monotonic() + HEALTH_SECONDS, partial(shut, connection)),
+        ):
             connection.execute("SELECT 1")
     except Exception:
         server.identities.pool.close_idle()

@@ -6,12 +6,13 @@ import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jwt
 
-from lakefork.catalog.connection import Connection, open_connection
+from lakefork.catalog.connection import Connection, open_connection, shut
 from lakefork.database_errors import all_domain_errors
 from lakefork.errors import DatabaseError, LakeforkError, SetupError
 from lakefork.pools import Pool
@@ -19,11 +20,13 @@ from lakefork.queries import load
 from lakefork.server.tokens import ALGORITHM, AUDIENCE, ISSUER
 from lakefork.settings import ServerSettings
 from lakefork.sql.session import Role, check_user_id
+from lakefork.watchdog import time_limit
 
 LONGEST_TOKEN = 8_192
 KEPT = 10_000
 LEEWAY_SECONDS = 5
 KNOWN_SECONDS = 1.0  # for so long a token that was revoked may still be taken
+ANSWER_SECONDS = 10.0  # for Postgres
 _SQL = load(__package__)
 
 
@@ -160,6 +163,7 @@ def _text(found: dict[str, Any], claim: str) -> str:
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     identity: Identity | None = None
+    problem: str | None = None  # of Postgres, so that those who wait do not find it out one after another
     until: float = 0.0
 
 
@@ -167,10 +171,11 @@ class Identities:
     """Asks Postgres, at most once a second for each token, whether it and its user are good."""
 
     def __init__(self, dsn: str) -> None:
-        options = "-c statement_timeout=10s"
+        options = f"-c statement_timeout={int(ANSWER_SECONDS * 1000)}"
         self.pool: Pool[Connection] = Pool(
-            lambda: open_connection(dsn, autocommit=True, options=options), lambda one: not one.closed, 4, 10
-        )
+            lambda: open_connection(dsn, autocommit=True, options=options), lambda one: not one.closed, 4, 10,
+            lambda one: time_limit(time.monotonic() + ANSWER_SECONDS + 2, partial(shut, one)),
+        )  # fmt: skip
         self._entries: OrderedDict[Claims, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -179,14 +184,22 @@ class Identities:
         if entry.until < time.monotonic():
             with entry.lock:
                 if entry.until < time.monotonic():
-                    entry.identity = self._read(claims)
-                    entry.until = time.monotonic() + KNOWN_SECONDS
+                    self._ask(entry, claims)
+        if entry.problem is not None:
+            raise DatabaseError(entry.problem)
         if entry.identity is None:
             raise BadTokenError("revoked, or its user or catalog is gone")
         return entry.identity
 
     def close(self) -> None:
         self.pool.close()
+
+    def _ask(self, entry: _Entry, claims: Claims) -> None:
+        try:
+            entry.identity, entry.problem = self._read(claims), None
+        except DatabaseError as error:
+            entry.problem = str(error)
+        entry.until = time.monotonic() + KNOWN_SECONDS
 
     def _entry(self, claims: Claims) -> _Entry:
         with self._lock:

@@ -1,9 +1,9 @@
-"""Users' expressions: binds parameters and CURRENT_USER, and recognizes constants."""
+"""Users' expressions: binds parameters and what tells of the session, and recognizes constants."""
 
 import datetime
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,13 +14,19 @@ from lakefork.model.predicates import text_of
 from lakefork.sql.session import Session
 
 MAX_PARAMETER_DIGITS = 40
-
-
-_BOUND = (exp.Placeholder, exp.CurrentUser, exp.SessionUser)
+OF_THE_SESSION: dict[type[exp.Expr], Callable[[Session], exp.Expr]] = {
+    exp.CurrentUser: lambda session: exp.Literal.string(session.own_user()),
+    exp.SessionUser: lambda session: exp.Literal.string(session.own_user()),
+    exp.CurrentRole: lambda session: exp.Literal.string(session.role.name.lower()),
+    exp.CurrentCatalog: lambda session: exp.Literal.string(session.catalog),
+    exp.CurrentDatabase: lambda session: exp.Literal.string(session.catalog),
+    exp.CurrentSchema: lambda session: literal(session.namespace),
+}
+_BOUND: tuple[type[exp.Expr], ...] = (exp.Placeholder, *OF_THE_SESSION)
 
 
 def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> exp.Expr:
-    """Binds ? and $n, and CURRENT_USER to the session's user; returns a copy if there are any."""
+    """Binds ? and $n, and CURRENT_USER and the like to the session; returns a copy if there are any."""
     if expression.find(*_BOUND) is None:
         return expression
     bound = expression.copy()
@@ -28,7 +34,7 @@ def bind(expression: exp.Expr, parameters: Sequence[Any], session: Session) -> e
         value = (
             literal(_value(parameters, int(node.name) - 1))
             if isinstance(node, exp.Placeholder)
-            else exp.Literal.string(session.own_user())
+            else OF_THE_SESSION[type(node)](session)
         )
         if node is bound:
             return value

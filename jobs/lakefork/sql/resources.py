@@ -3,12 +3,13 @@
 import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from lakefork.catalog.catalogs import Catalog, find_catalog
-from lakefork.catalog.connection import Connection, connect, open_connection
+from lakefork.catalog.connection import Connection, connect, open_connection, shut
 from lakefork.database_errors import refusal
 from lakefork.errors import DatabaseError
 from lakefork.hot.connections import ArrowConnection, ArrowPool
@@ -48,7 +49,9 @@ class Resources:
         self.hot_cache = HotCache(sql.hot_cache_mb << 20)
         self.readers = self._pool(read_only=True)
         self.writers = self._pool(read_only=False)
-        self.catalog: Pool[Connection] = Pool(self._connect, _is_usable, sql.connections, timeout, cancelling)
+        self.catalog: Pool[Connection] = Pool(
+            self._connect, _is_usable, sql.connections, timeout, lambda one: cancelling(one.cancel, partial(shut, one))
+        )
         self.eviction = Eviction(self.catalog)
         self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
@@ -59,7 +62,7 @@ class Resources:
             lambda: ArrowConnection(self.dsn, read_only=read_only, timeout_seconds=timeout, max_bytes=max_bytes),
             self.settings.connections,
             timeout,
-            cancelling,
+            lambda one: cancelling(one.cancel, one.shut_down),
         )
 
     def _connect(self) -> Connection:

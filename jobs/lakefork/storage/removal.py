@@ -58,12 +58,23 @@ def remove_many(paths: Sequence[str], options: StorageOptions) -> list[Removed]:
     return [Removed(path, outcomes[path]) for path in paths]
 
 
-def remove_empty_directories(root: str) -> None:
-    """Removes the empty directories in a root, and the root if it is empty; S3 has no directories."""
-    if not _is_s3(root):
-        for directory, _, _ in os.walk(normal_path(root), topdown=False):
-            with suppress(OSError):  # not empty
-                os.rmdir(directory)  # noqa: PTH106
+def remove_empty_directories(directories: Iterable[str], root: str) -> None:
+    """Removes the directories, those above them up to the root, and the root, unless something is in them.
+
+    Looks for no others: one that is empty may be somebody else's, or about to be filled. S3 has no directories.
+    """
+    if _is_s3(root):
+        return
+    top = normal_path(root)
+    found = {top}
+    for given in directories:
+        directory = normal_path(given)
+        while is_below(directory, top) and directory not in found:
+            found.add(directory)
+            directory = os.path.dirname(directory)  # noqa: PTH120
+    for directory in sorted(found, key=len, reverse=True):
+        with suppress(OSError):  # not empty
+            os.rmdir(directory)  # noqa: PTH106
 
 
 def move_to_trash(paths: Sequence[str], root: str, date: str, options: StorageOptions) -> list[Removed]:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from lakefork.errors import InvalidInputError, LakeforkError, NotFoundError, PermissionDeniedError
-from lakefork.sql.session import Role
+from lakefork.sql.results import Rows
+from lakefork.sql.session import Role, Session
 from support.sql_cases import add_user
 from support.sql_lake import SqlLake, new_name, refuse
 
@@ -33,6 +34,30 @@ def test_current_user_without_a_user_is_refused(lake: SqlLake, table: str, user_
         refuse(lake, InvalidInputError, "needs a user", text, role=Role.USER)
     refuse(lake, InvalidInputError, "needs a user", f"INSERT INTO {user_table} VALUES (1, 'a')", role=Role.ADMIN)
     assert lake.rows("SELECT CURRENT_USER(), current_user", user="it's") == [("it's", "it's")]
+
+
+def test_what_tells_of_the_session_is_lakeforks_and_never_the_query_engines(lake: SqlLake, table: str) -> None:
+    ns = table.partition(".")[0]
+    told = "CURRENT_USER, SESSION_USER, SESSION_USER(), CURRENT_ROLE(), CURRENT_CATALOG, current_database(), CURRENT_SCHEMA()"
+    expected = ("ada", "ada", "ada", "service", lake.catalog.name, lake.catalog.name)
+    for namespace in (None, ns):
+        session = Session(lake.catalog.name, "ada", Role.SERVICE, namespace)
+        (result,) = lake.engine.execute(session, f"SELECT {told}")
+        assert isinstance(result, Rows) and result.rows == [(*expected, namespace)]
+    for name in (
+        "user",
+        "current_role",
+        "current_schema",
+        *(['"user"', '"current_user"', '"session_user"', '"current_role"']),
+    ):
+        for text in (f"SELECT {name}", f"SELECT {name} FROM {table}", f"UPDATE {table} SET v = {name}"):
+            refuse(lake, InvalidInputError, f"no column {name.strip(chr(34))} here|does not exist", text, user=None)
+    lake.run(f'CREATE SHARED TABLE {ns}.named (id BIGINT PRIMARY KEY, "user" TEXT, "current_role" TEXT)')
+    lake.run(f"INSERT INTO {ns}.named VALUES (1, 'x', 'y')")
+    assert lake.rows(f"SELECT user, current_role, named.user FROM {ns}.named") == [("x", "y", "x")]
+    for default in ("SESSION_USER", "CURRENT_ROLE()", "current_database()", "CURRENT_USER", "user"):
+        text = f"CREATE SHARED TABLE {ns}.told (id BIGINT PRIMARY KEY, v TEXT DEFAULT {default})"
+        refuse(lake, InvalidInputError, "must be a constant or a function", text)
 
 
 def test_a_pattern_of_a_namespace_does_not_match_another_that_starts_alike(lake: SqlLake, ns: str, table: str) -> None:

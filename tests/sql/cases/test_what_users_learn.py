@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefork.catalog.connection import connect
 from lakefork.errors import ConflictError, PermissionDeniedError
 from lakefork.sql.session import Role
 from support.sql_cases import add_user
@@ -46,6 +47,23 @@ def test_every_relation_is_covered(lake: SqlLake) -> None:
     assert {name for (name,) in listed} == {*RELATIONS, *denied}
     for name in denied:
         refuse(lake, PermissionDeniedError, "admin", f"SELECT * FROM {name}", user="ada")
+
+
+def test_admins_see_copies_into_their_own_catalog_only(lake: SqlLake) -> None:
+    add = (
+        "INSERT INTO lakefork.copy (copy_id, source, target, into_catalog, source_identity, setup, status, phase, run_id, "
+        "started_at) VALUES (%s, 'shop', %s, %s, 'x', '{}', 'running', 'plan', 'r', now())"
+    )
+    with connect(lake.dsn) as connection:
+        for copy in (("own", None, lake.catalog.name), ("theirs", None, "other"), ("away", "new", None)):
+            connection.execute(add, copy)
+    try:
+        text = "SELECT copy_id FROM system.copies ORDER BY copy_id"
+        assert lake.rows(text, role=Role.ADMIN) == [("own",)]
+        assert lake.rows(text, role=Role.SYSTEM) == [("away",), ("own",), ("theirs",)]
+    finally:
+        with connect(lake.dsn) as connection:
+            connection.execute("DELETE FROM lakefork.copy")
 
 
 def test_rows_of_others_change_nothing_that_a_user_sees(lake: SqlLake, ns: str, table: str, user_table: str) -> None:

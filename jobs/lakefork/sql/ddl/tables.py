@@ -29,7 +29,7 @@ from lakefork.sql.ddl.options import (
     table_defaults,
 )
 from lakefork.sql.ddl.table_changes import change_columns, table_changes
-from lakefork.sql.expressions import constant
+from lakefork.sql.expressions import OF_THE_SESSION, constant
 from lakefork.sql.lookup import namespace_of
 from lakefork.sql.parse.statements import (
     AlterTable,
@@ -304,8 +304,9 @@ def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[st
 def _check_default(given: ColumnDefinition) -> None:
     default = given.default
     assert default is not None  # noqa: S101 - the caller looked
-    for node in (exp.Column, exp.Query, exp.Placeholder, exp.CurrentUser, exp.AggFunc, exp.Window):
-        if default.find(node):
+    parts: tuple[type[exp.Expr], ...] = (exp.Column, exp.Query, exp.Placeholder, exp.AggFunc, exp.Window)
+    for part in (*parts, *OF_THE_SESSION):
+        if default.find(part):
             raise InvalidInputError(
                 f"the DEFAULT of column {given.name} must be a constant or a function without columns: "
                 f"{default.sql(dialect='duckdb')}"

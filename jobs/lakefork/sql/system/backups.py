@@ -8,15 +8,19 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from lakefork.backups.access import open_place
-from lakefork.backups.format import BackupManifest
-from lakefork.backups.place import names_of
+from lakefork.backups.choice import Owner, choose_backup, find_backups, read_backup
+from lakefork.backups.format import BackupManifest, split_place
+from lakefork.backups.place import Place
 from lakefork.catalog.backups import find_namespaces
+from lakefork.catalog.catalogs import Catalog
 from lakefork.catalog.connection import Connection
+from lakefork.catalog.roots import installation_id
 from lakefork.errors import NotFoundError
 from lakefork.sql.parse.statements import BackupDatabase, RestoreDatabase, ShowBackup
 from lakefork.sql.resources import Resources
 from lakefork.sql.results import Rows, from_columns
 from lakefork.sql.session import Role, Session
+from lakefork.storage.paths import normal_path
 
 TABLE_COLUMNS = [
     "backup_id", "catalog_name", "namespace", "table_name", "table_type", "rows", "files", "bytes", "taken_at",
@@ -35,7 +39,7 @@ class Backups:
                 connection, catalog.catalog_id, statement.namespace
             ):
                 raise NotFoundError(f"there is no namespace {statement.namespace}; SHOW NAMESPACES lists them")
-            open_place(connection, catalog, statement.to, self._resources.home, self._resources.storage)
+            self._open(connection, catalog, statement.to)
             params = {
                 "catalog": catalog.name, "namespace": statement.namespace, "to": statement.to,
                 "incremental": statement.incremental,
@@ -45,9 +49,13 @@ class Backups:
     def restore(self, session: Session, statement: RestoreDatabase) -> Rows:
         session.require(Role.ADMIN, "RESTORE DATABASE")
         with self._resources.catalog_of(session) as (connection, catalog):
-            open_place(connection, catalog, statement.source, self._resources.home, self._resources.storage)
+            place, backup_id = self._open(connection, catalog, statement.source)
+            source = statement.source
+            if owner := _owner(connection, session, catalog):
+                chosen = choose_backup(place, backup_id, statement.namespace, owner)
+                source = f"{split_place(normal_path(source))[0]}/backups/{chosen.backup_id}"
             params = {
-                "catalog": catalog.name, "namespace": statement.namespace, "from": statement.source,
+                "catalog": catalog.name, "namespace": statement.namespace, "from": source,
                 "replace": statement.replace, "by_reference": statement.by_reference,
             }  # fmt: skip
             return _request(connection, session, statement.text, "namespace_restore", params)
@@ -56,17 +64,23 @@ class Backups:
         """What is in the backups at a place, or in one of them; the newest first."""
         session.require(Role.ADMIN, "SHOW BACKUP")
         with self._resources.catalog_of(session) as (connection, catalog):
-            place, backup_id = open_place(
-                connection, catalog, statement.path, self._resources.home, self._resources.storage
-            )
+            place, backup_id = self._open(connection, catalog, statement.path)
+            owner = _owner(connection, session, catalog)
         if backup_id is not None:
-            return from_columns(statement.text, TABLE_COLUMNS, _tables_of(place.read_manifest(backup_id)))
-        manifests, damaged = place.read_manifests(place.listing().manifests)
-        if not manifests:
-            why = f": {names_of(damaged)}" if damaged else ""
-            raise NotFoundError(f"there is no backup at {place.path}{why}")
+            return from_columns(statement.text, TABLE_COLUMNS, _tables_of(read_backup(place, backup_id, owner)))
+        manifests = find_backups(place, owner)
         rows = [row for manifest in reversed(manifests) for row in _tables_of(manifest)]
         return from_columns(statement.text, TABLE_COLUMNS, rows)
+
+    def _open(self, connection: Connection, catalog: Catalog, path: str) -> tuple[Place, str | None]:
+        return open_place(connection, catalog, path, self._resources.home, self._resources.storage)
+
+
+def _owner(connection: Connection, session: Session, catalog: Catalog) -> Owner | None:
+    """Admins have no access to other catalogs, nor to their backups; None: the operator has."""
+    if session.role >= Role.SYSTEM:
+        return None
+    return Owner(installation_id(connection), catalog.name, catalog.begin_snapshot)
 
 
 def _tables_of(manifest: BackupManifest) -> list[tuple[Any, ...]]:

@@ -164,12 +164,13 @@ def _deletions(asking: SystemRead) -> pa.Table:
 
 
 def _copies(asking: SystemRead) -> pa.Table:
-    """Lists copies of Postgres databases; only for admins, because they are about the whole installation."""
+    """Lists copies into the session's catalog, for admins; role system sees those of the whole installation."""
     asking.session.require(Role.ADMIN, "system.copies")
+    seen = "true" if asking.session.role >= Role.SYSTEM else f"into_catalog = {asking.catalog_name}"
     return asking.query(
         "SELECT copy_id, source, target, into_catalog, status, phase, started_at, finished_at, snapshot_at, "
         "snapshot_lsn, snapshot_id, snapshot_held, tables, parts, parts_done, bytes, bytes_done, rows_done, steps, "
-        "steps_done, seconds_left, error FROM system.copies ORDER BY started_at DESC"
+        f"steps_done, seconds_left, error FROM system.copies WHERE {seen} ORDER BY started_at DESC"
     )
 
 
@@ -180,7 +181,8 @@ def _backups(asking: SystemRead) -> pa.Table:
         "SELECT backup_id, namespace, creation_timestamp, file_location, size, table_count, file_count, row_count, "
         "copied_files, copied_bytes, snapshot_id, base, job_id, run_id, started_at, finished_at, removed_at, status, "
         "error_message, verified_at, verified_percent, problem_count FROM system.backups "
-        f"WHERE catalog_name = {asking.catalog_name} ORDER BY started_at"
+        f"WHERE catalog_name = {asking.catalog_name} AND (snapshot_id IS NULL OR snapshot_id >= (SELECT c.begin_snapshot "
+        f"FROM lakefork.visible_catalog() c WHERE c.catalog_id = {asking.catalog_id})) ORDER BY started_at"
     )
 
 

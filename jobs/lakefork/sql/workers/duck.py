@@ -111,6 +111,7 @@ class Duck:
             # Their caches would add up against the limit of the process.
             database.execute("SET enable_external_file_cache = false")
             database.execute(f"SET allowed_paths = [{_list(paths)}]")
+        database.execute(_REFUSED_NAMES)
         for name, value in _LOCKED.items():
             database.execute(f"SET {name} = {value}")
         return database
@@ -315,6 +316,19 @@ def domain_error(error: Exception) -> LakeforkError:
 _OUT_OF_MEMORY = re.compile(r"Out of Memory Error:|bad_alloc|Memory allocation failure|Requested allocation size")
 _DAMAGED_BATCH = re.compile(r"^(?!Conversion Error).*/(?P<name>batch-\d+\.parquet)\b")
 _RELATION = re.compile(r"relation_[0-9a-f]{16}\w*")
+# DuckDB takes these for functions of its own where there is no such column.
+_OTHERWISE = {
+    "user": "CURRENT_USER() is the user of the session",
+    "current_user": "without quotes, CURRENT_USER is the user of the session",
+    "session_user": "without quotes, SESSION_USER is the user of the session",
+    "current_role": "CURRENT_ROLE() is the role of the session",
+    "current_catalog": "without quotes, CURRENT_CATALOG is the catalog of the session",
+    "current_schema": "CURRENT_SCHEMA() is the namespace of the session",
+}
+_REFUSED_NAMES = "".join(
+    f"""CREATE MACRO "{name}"() AS error('there is no column {name} here; {otherwise}');"""
+    for name, otherwise in _OTHERWISE.items()
+)
 _LOCKED = {
     "TimeZone": "'UTC'",
     "temp_directory": "''",

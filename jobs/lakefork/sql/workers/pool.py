@@ -40,11 +40,13 @@ from lakefork.sql.workers.messages import (
     send_request,
 )
 from lakefork.storage import StorageOptions
+from lakefork.watchdog import TimeLimit, time_limit
 
 STORAGE_VARIABLES = ("AWS_", "LAKEFORK_S3_")
 SECONDS_IN_TRANSACTION = 1.0  # limit for users' expressions while a transaction or a lock is held
 TIMEOUT_MESSAGE = "the statement took too long and was stopped (setting sql.statement_timeout_seconds)"
 WORKER_START_SECONDS = 60.0  # of a worker; they do not count for the statement
+ANSWER_SECONDS = 5.0  # for Postgres, beyond the time of a statement and after it was cancelled
 END_REPORT_SECONDS = 5.0  # until the zygote reports the end of a worker
 _BY_CODE = {
     error.code: error for error in (InvalidInputError, LimitError, PermissionDeniedError, SetupError, StorageError)
@@ -137,15 +139,24 @@ class Killable(Protocol):
     def kill(self) -> None: ...
 
 
-class Cancellable(Protocol):
-    def cancel(self) -> None: ...
-
-
-@dataclass(frozen=True)
 class _Query:
-    """What Postgres does for a statement."""
+    """What Postgres does for a statement. A server that hangs does not even answer whoever cancels it."""
 
-    kill: Callable[[], None]
+    def __init__(self, cancel: Callable[[], None], shut: Callable[[], None], limit: TimeLimit) -> None:
+        self._cancel, self._shut, self._limit = cancel, shut, limit
+        self._cancelling: threading.Thread | None = None
+
+    def kill(self) -> None:
+        self._limit.shorten(ANSWER_SECONDS)
+        self._cancelling = threading.Thread(target=self._cancel, name="cancelling", daemon=True)
+        self._cancelling.start()
+
+    def settle(self) -> None:
+        """A cancellation that is still on its way must not hit the connection's next statement."""
+        if self._cancelling is not None:
+            self._cancelling.join(ANSWER_SECONDS)
+            if self._cancelling.is_alive():
+                self._shut()
 
 
 class Cancellation:
@@ -194,14 +205,22 @@ def statement_limits(seconds: float, cancellation: Cancellation | None) -> Itera
 
 
 @contextlib.contextmanager
-def cancelling(connection: Cancellable) -> Iterator[None]:
-    """Whoever cancels the statement also cancels what it asks of Postgres."""
+def cancelling(cancel: Callable[[], None], shut: Callable[[], None]) -> Iterator[None]:
+    """Whoever cancels the statement also cancels what it asks of Postgres, which has some seconds to answer.
+
+    The same at the end of its time, as Postgres itself does not keep to its time limits while it hangs.
+    """
     cancellation = _cancellation.get()
-    if cancellation is None:
-        yield
-        return
-    with cancellation.watch(_Query(connection.cancel)):
-        yield
+    with time_limit(_deadline.get() + ANSWER_SECONDS, shut) as limit:
+        if cancellation is None:
+            yield
+            return
+        query = _Query(cancel, shut, limit)
+        try:
+            with cancellation.watch(query):
+                yield
+        finally:
+            query.settle()
 
 
 def check_time() -> None:

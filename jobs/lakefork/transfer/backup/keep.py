@@ -71,7 +71,7 @@ def _note_gone(context: JobContext, place: Place, backup_ids: Sequence[str]) -> 
     """Their manifests are not there any more."""
     note_removed(context.connection, backup_ids)
     for backup_id in backup_ids:
-        remove_empty_directories(f"{place.path}/backups/{backup_id}")
+        remove_empty_directories([], f"{place.path}/backups/{backup_id}")
 
 
 def _needed(place: Place, listing: Listing, going: Sequence[str], newest: BackupManifest) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from lakefork.backups.access import open_place
+from lakefork.backups.choice import choose_backup
 from lakefork.backups.format import BackupManifest, DamagedBackupError, parse_list
 from lakefork.backups.place import Place, names_of
 from lakefork.catalog.backups import reading_lease
@@ -29,7 +30,7 @@ from lakefork.catalog.restores import (
     tables_in,
 )
 from lakefork.catalog.roots import installation_id, known_files
-from lakefork.errors import ConflictError, InvalidInputError, LakeforkError, NotFoundError
+from lakefork.errors import ConflictError, InvalidInputError, LakeforkError
 from lakefork.model.params import NamespaceRestoreParams
 from lakefork.model.tables import TableRef, fold
 from lakefork.spark.job import JobContext
@@ -77,26 +78,6 @@ def run_namespace_restore(context: JobContext, params: NamespaceRestoreParams) -
     manifest = choose_backup(place, backup_id, params.namespace)
     context.take_lease(reading_lease(place_of(place.path), manifest.backup_id, context.run.job_id))
     return _Restore(context, params, catalog, place, manifest).run()
-
-
-def choose_backup(place: Place, backup_id: str | None, namespace: str | None) -> BackupManifest:
-    """The one that is named, or the newest; of several things at one place the one that is called so."""
-    if backup_id is not None:
-        return place.read_manifest(backup_id)
-    manifests, damaged = place.read_manifests(place.listing().manifests)
-    if not manifests:
-        why = f": {names_of(damaged)}" if damaged else ""
-        raise NotFoundError(f"there is no backup at {place.path}{why}")
-    subjects = {one.subject for one in manifests}
-    if len(subjects) > 1:
-        wanted = [one for one in manifests if namespace and fold(namespace) == fold(one.namespace or "")]
-        if len({one.subject for one in wanted}) != 1:
-            listed = ", ".join(sorted({str(one) for one in manifests}))
-            raise InvalidInputError(
-                f"{place.path} holds backups of {listed}: name one of them, {place.path}/backups/ID"
-            )
-        manifests = wanted
-    return manifests[-1]
 
 
 class _Restore:

@@ -55,7 +55,7 @@ def _remove_older(context: JobContext, table: TableRef) -> None:
             continue
         if foreign:
             context.progress(f"{len(foreign)} file(s) in {row['quarantine']} were written by somebody else and stay")
-        remove_empty_directories(row["quarantine"])
+        remove_empty_directories({path.rpartition("/")[0] for path in own}, row["quarantine"])
         context.connection.execute(sql["forget_quarantine"], {**asked, "quarantine": row["quarantine"]})
         context.progress(f"{len(own)} file(s) of an earlier audit were removed from {row['quarantine']}")
 
