@@ -181,8 +181,9 @@ def _backups(asking: SystemRead) -> pa.Table:
         "SELECT backup_id, namespace, creation_timestamp, file_location, size, table_count, file_count, row_count, "
         "copied_files, copied_bytes, snapshot_id, base, job_id, run_id, started_at, finished_at, removed_at, status, "
         "error_message, verified_at, verified_percent, problem_count FROM system.backups "
-        f"WHERE catalog_name = {asking.catalog_name} AND (snapshot_id IS NULL OR snapshot_id >= (SELECT c.begin_snapshot "
-        f"FROM lakefork.visible_catalog() c WHERE c.catalog_id = {asking.catalog_id})) ORDER BY started_at"
+        f"WHERE catalog_name = {asking.catalog_name} AND (snapshot_id IS NULL OR snapshot_id >= (SELECT "
+        f"c.begin_snapshot FROM lakefork.visible_catalog() c WHERE c.catalog_id = {asking.catalog_id})) "
+        "ORDER BY started_at"
     )
 
 
