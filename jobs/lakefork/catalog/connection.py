@@ -1,6 +1,7 @@
 """Connections to the catalog database, and the check that it holds a catalog of this version."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,12 @@ def open_connection(dsn: str, **options: Any) -> Connection:
     )
     claim(connection, connection.fileno())
     return connection
+
+
+def cancel(connection: Connection, seconds: float) -> None:
+    """Ends, from another thread, what Postgres does for this connection now; psycopg's own cancel() has no limit."""
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=seconds)
 
 
 def shut(connection: Connection) -> None:

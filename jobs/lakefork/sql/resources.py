@@ -9,7 +9,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from lakefork.catalog.catalogs import Catalog, find_catalog
-from lakefork.catalog.connection import Connection, connect, open_connection, shut
+from lakefork.catalog.connection import Connection, cancel, connect, open_connection, shut
 from lakefork.database_errors import refusal
 from lakefork.errors import DatabaseError
 from lakefork.hot.connections import ArrowConnection, ArrowPool
@@ -23,7 +23,7 @@ from lakefork.sql.lookup import Lookup
 from lakefork.sql.permissions import KnownRules
 from lakefork.sql.read.hot_cache import HotCache
 from lakefork.sql.session import Session
-from lakefork.sql.workers.pool import QueryWorkers, WorkerConfig, cancelling
+from lakefork.sql.workers.pool import ANSWER_SECONDS, QueryWorkers, WorkerConfig, cancelling
 from lakefork.storage.installation import Installation
 
 
@@ -50,8 +50,9 @@ class Resources:
         self.readers = self._pool(read_only=True)
         self.writers = self._pool(read_only=False)
         self.catalog: Pool[Connection] = Pool(
-            self._connect, _is_usable, sql.connections, timeout, lambda one: cancelling(one.cancel, partial(shut, one))
-        )
+            self._connect, _is_usable, sql.connections, timeout,
+            lambda one: cancelling(partial(cancel, one, ANSWER_SECONDS), partial(shut, one)),
+        )  # fmt: skip
         self.eviction = Eviction(self.catalog)
         self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
