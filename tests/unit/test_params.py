@@ -40,6 +40,11 @@ def test_mistakes_name_the_field(text: str, sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_missing_parameter_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"^postgres_copy: parameter 'source' is missing$"):
+        parse_params("postgres_copy", '{"into": "main"}')
+
+
 def test_an_unknown_job_lists_the_known_ones() -> None:
     with pytest.raises(InvalidInputError, match="job 'fsck' does not exist; jobs: catalog_fsck"):
         parse_params("fsck", "{}")

@@ -366,6 +366,8 @@ def _sentence(params: type[JobParams], detail: Any) -> str:
         return f"{params.job}: unknown parameter {field!r}; parameters: {known}"
     if detail["type"] == "value_error":
         return f"{params.job}: {str(detail['msg']).removeprefix('Value error, ')}"
+    if detail["type"] == "missing":
+        return f"{params.job}: parameter {field!r} is missing"
     if not field:
         return f"{params.job}: parameters must be one JSON object: {detail['msg']}"
     return f"{params.job}: parameter {field!r} = {detail['input']!r}: {detail['msg']}"
