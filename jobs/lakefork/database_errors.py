@@ -98,6 +98,7 @@ _FAULTS: dict[str, tuple[type[LakeforkError], str]] = {
 _REFUSALS = {
     "Connection refused": "nothing listens there",
     "timeout expired": "it does not answer",
+    "server closed the connection": "it closed the connection, try again in a moment",
     "starting up": "it is starting up or recovering, try again in a moment",
     "recovery mode": "it is starting up or recovering, try again in a moment",
     "not yet accepting connections": "it is starting up or recovering, try again in a moment",

@@ -63,7 +63,7 @@ def test_show_backup_says_what_is_in_it(backup_lake: BackupLake) -> None:
         ("BACKUP DATABASE app TO '/srv/x'", InvalidInputError, "is not below an allowed root"),
         ("RESTORE DATABASE app FROM '/srv/x'", InvalidInputError, "is not below an allowed root"),
         ("SHOW BACKUP '/srv/x'", InvalidInputError, "is not below an allowed root"),
-        ("SHOW BACKUP '/tmp/lakefork-no-such-place'", NotFoundError, "there is no backup at"),
+        ("SHOW BACKUP '/tmp/lakefork-no-such-place'", NotFoundError, "there is no backup of catalog main at"),
         ("BACKUP DATABASE app", SqlSyntaxError, "expected TO"),
         ("BACKUP DATABASE app TO x", SqlSyntaxError, "expected a quoted path after TO"),
         ("BACKUP DATABASE app TO '/tmp/x' MODE FULL", SqlSyntaxError, "expected INCREMENTAL"),

@@ -44,6 +44,7 @@ def test_what_tells_of_the_session_is_lakeforks_and_never_the_query_engines(lake
         session = Session(lake.catalog.name, "ada", Role.SERVICE, namespace)
         (result,) = lake.engine.execute(session, f"SELECT {told}")
         assert isinstance(result, Rows) and result.rows == [(*expected, namespace)]
+    lake.run(f"INSERT INTO {table} VALUES (1, 'a', 1)")
     for name in (
         "user",
         "current_role",

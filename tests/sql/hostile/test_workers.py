@@ -22,7 +22,8 @@ from lakefork.sql.engine import Engine
 from lakefork.sql.workers.duck import _own_error
 from lakefork.sql.workers.functions import reviewed_functions
 from lakefork.sql.workers.launch import Zygote
-from lakefork.sql.workers.pool import Cancellation, EngineCrashedError
+from lakefork.sql.workers.messages import Request
+from lakefork.sql.workers.pool import Cancellation, EngineCrashedError, WorkerLostError
 from lakefork.sql.write import write
 from support.sql_hostile import refuse
 from support.sql_lake import SqlLake
@@ -335,6 +336,19 @@ def test_a_worker_that_dies_is_replaced(limited: SqlLake) -> None:
     os.kill(zygote._process.pid, signal.SIGKILL)
     zygote._process.wait()
     assert limited.rows("SELECT id FROM app.open ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_worker_that_is_killed_while_it_answers_has_not_crashed(limited: SqlLake) -> None:
+    """Rows were handed over, so that it cannot be repeated on another one; the statement is not to blame."""
+    text = "SELECT i, repeat('x', 1000) AS v FROM range(1000000) t(i)"
+    answer = limited.engine._resources.workers.stream(Request(text, max_rows=10**9, cut=True))
+    assert next(answer).num_rows
+    for process in workers_of_this_process():
+        process.kill()
+    with pytest.raises(WorkerLostError, match="was killed from outside; try again"):
+        for _ in answer:
+            pass
+    assert limited.rows("SELECT 1") == [(1,)]
 
 
 def test_users_who_wait_for_workers_get_an_error_and_writers_are_not_blocked(limited: SqlLake, lake: SqlLake) -> None:

@@ -248,15 +248,21 @@ class QueryWorkers:
         """Yields rows as they arrive; stopping early or an interrupt kills the worker."""
         check_time()
         deadline = min(time.monotonic() + (seconds or self._config.timeout_seconds), _deadline.get())
+        is_begun = False
         try:
-            yield from self._stream(request, deadline)
-        except WorkerLostError:  # repeating the request on another worker is safe
-            yield from self._stream(request, deadline)
+            with contextlib.closing(self._stream(request, deadline)) as parts:
+                for rows in parts:
+                    is_begun = True
+                    yield rows
+        except WorkerLostError:
+            if is_begun:
+                raise
+            yield from self._stream(request, deadline)  # on another worker
 
-    def _stream(self, request: Request | Probe, deadline: float) -> Iterator[pa.Table]:
+    def _stream(self, request: Request | Probe, deadline: float) -> Generator[pa.Table, None, None]:
         cancellation = _cancellation.get() or Cancellation()
         worker = self._acquire(deadline)
-        is_reusable = is_begun = False
+        is_reusable = False
         try:
             with cancellation.watch(worker):
                 error = None
@@ -267,7 +273,6 @@ class QueryWorkers:
                 send_request(worker.sock, request)
                 while (frame := _next_frame(worker, deadline)).kind != END:
                     if frame.kind == ROWS:
-                        is_begun = True
                         yield rows_of(frame.body)
                     elif frame.kind == ERROR:
                         error = self._error(frame.json["code"], frame.json["message"])
@@ -278,7 +283,7 @@ class QueryWorkers:
             raise TooLongError(TIMEOUT_MESSAGE) from None
         except ClosedError:
             cancellation.check()
-            raise self._reason_of_end(worker, is_begun=is_begun) from None
+            raise self._reason_of_end(worker) from None
         finally:
             self._release(worker, is_reusable=is_reusable)
 
@@ -338,13 +343,13 @@ class QueryWorkers:
     def _too_much_memory(self) -> LimitError:
         return LimitError(f"the statement needed more than {self._config.memory_mb} MB (setting sql.memory_mb)")
 
-    def _reason_of_end(self, worker: Worker, *, is_begun: bool) -> LakeforkError:
+    def _reason_of_end(self, worker: Worker) -> LakeforkError:
         ended = worker.ended_by()
         if ended.get("signal") == signal.SIGXCPU:
             return TooLongError(TIMEOUT_MESSAGE)
         if ended.get("grown_kb", 0) >> 10 > self._config.memory_mb:
             return self._too_much_memory()
-        if ended.get("signal", signal.SIGKILL) == signal.SIGKILL and not is_begun:
+        if ended.get("signal", signal.SIGKILL) == signal.SIGKILL:
             return WorkerLostError("the process that ran the statement was killed from outside; try again")
         return EngineCrashedError("the statement crashed the query engine, which was restarted; change the statement")
 
