@@ -16,6 +16,7 @@
 \ir functions/clean.sql
 \ir functions/fork.sql
 \ir functions/hot.sql
+\ir functions/points.sql
 \ir functions/streams.sql
 \ir functions/flush.sql
 \ir functions/manifests.sql

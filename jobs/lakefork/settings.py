@@ -120,6 +120,7 @@ class SqlSettings(Section):
     hot_cache_mb: int = Field(256, ge=0)
     threads: int = Field(2, ge=1)
     workers: int = Field(8, ge=1)
+    shortcuts: bool = True
 
 
 class ServerSettings(Section):

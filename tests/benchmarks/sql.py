@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pyarrow as pa
+from tests.benchmarks import points
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database
 from tests.benchmarks.start_up import LAKEFORK
@@ -50,6 +51,7 @@ def measure() -> list[Figure]:
                 *_updates(engine),
                 *_bulk(engine, dsn),
                 *_reads(engine),
+                *points.hot(engine, dsn, AREA),
                 *_workers(engine, dsn),
                 *_definitions(engine, dsn),
             ]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import points
 from tests.benchmarks.cold import ADMIN, Bench, medians, open_bench, rows_of
 from tests.benchmarks.report import Figure
 
@@ -29,7 +30,14 @@ RUNS = 100_000
 
 def measure() -> list[Figure]:
     with open_bench() as bench:
-        return [*_flushed_rows(bench), *_locations(bench), *_definitions(bench), *_projection(bench), *_jobs(bench)]
+        return [
+            *points.cold(bench, AREA),
+            *_flushed_rows(bench),
+            *_locations(bench),
+            *_definitions(bench),
+            *_projection(bench),
+            *_jobs(bench),
+        ]
 
 
 def _p50(action: Callable[[], Any], count: int) -> float:

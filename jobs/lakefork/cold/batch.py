@@ -237,15 +237,15 @@ def _flat_columns(schema: pa.Schema) -> list[tuple[int, int]]:
     for field in schema:
         if not pa.types.is_nested(field.type) and field.metadata and FIELD_ID in field.metadata:
             found.append((index, _field_id(field)))
-        index += _leaves(field.type)
+        index += leaves(field.type)
     return found
 
 
-def _leaves(kind: pa.DataType) -> int:
+def leaves(kind: pa.DataType) -> int:
     """Returns how many Parquet columns a type occupies."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
-    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1
+    return sum(leaves(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def _merge(chunks: Sequence[Any]) -> ColumnStatistics:

@@ -27,13 +27,17 @@ def versions_query(
     parts = []
     for hot in hots:
         values = ", ".join(
-            f"{_value(hot.definition, column)}::{column.type.readable} AS {hot_column(column)}"
+            f"{value_under(hot.definition, column)}::{column.type.readable} AS {hot_column(column)}"
             for column in definition.columns
         )
         waiting = [unpublished_by_owner(hot)] if waiting_only else []
         conditions = " AND ".join([_of(hot, users), *_between(definition, hot, low, high), *waiting])
         parts.append(f"SELECT {values}, {system} FROM {hot.qualified} WHERE {conditions}")
     return " UNION ALL ".join(parts)
+
+
+def _key_under(under: TableDefinition, definition: TableDefinition) -> str:
+    return ", ".join(f"{value_under(under, column)} AS {hot_column(column)}" for column in definition.key)
 
 
 def defaults_query(columns: Iterable[Column]) -> str:
@@ -63,7 +67,7 @@ def key_sample_query(definition: TableDefinition, hots: Iterable[HotTable], user
     """Returns a query for a sample of keys, from some blocks of the tables, sorted, as text."""
     names = [hot_column(column) for column in definition.key]
     parts = [
-        f"SELECT {', '.join(f'{_value(hot.definition, column)} AS {hot_column(column)}' for column in definition.key)} "
+        f"SELECT {_key_under(hot.definition, definition)} "
         f"FROM {hot.qualified} TABLESAMPLE SYSTEM ({percent}) "
         f"WHERE {_of(hot, None if user_id is None else [user_id])}"
         for hot in hots
@@ -83,7 +87,7 @@ def _of(hot: HotTable, users: Sequence[str] | None) -> str:
 def _between(
     definition: TableDefinition, hot: HotTable, low: Sequence[str] | None, high: Sequence[str] | None
 ) -> list[str]:
-    key = ", ".join(_value(hot.definition, column) for column in definition.key)
+    key = ", ".join(value_under(hot.definition, column) for column in definition.key)
     types = [column.type.postgres for column in definition.key]
     return [
         f"({key}) {op} ({', '.join(f'{quoted(value)}::{kind}' for value, kind in zip(bound, types, strict=True))})"
@@ -92,7 +96,7 @@ def _between(
     ]
 
 
-def _value(under: TableDefinition, column: Column) -> str:
+def value_under(under: TableDefinition, column: Column) -> str:
     """Returns a column's value in rows that were written under another definition."""
     if column.column_id not in under.by_id:
         return _initial_default(column)

@@ -1,7 +1,7 @@
 """Rows of hot tables: appends versions, looks them up by key, reads them. Nothing is changed in place."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,11 @@ def validate_primary_key(definition: TableDefinition, keys: pa.Table, existing: 
             f"{definition}: the same key occurs twice in one statement{_example(definition, _repeated(keys))}"
         )
     if existing is not None and existing.num_rows:
-        raise ConflictError(f"{definition}: a row with this key already exists{_example(definition, existing)}")
+        raise key_exists(definition, existing.slice(0, 1).select(names).to_pylist()[0])
+
+
+def key_exists(definition: TableDefinition, key: Mapping[str, Any]) -> ConflictError:
+    return ConflictError(f"{definition}: a row with this key already exists{_shown(definition, key)}")
 
 
 def are_unique(keys: pa.Table) -> bool:
@@ -116,6 +120,11 @@ def lock_rows(
     keys = "NULL" if key_hashes is None else postgres_array(key_hashes, BIGINT)
     user = postgres_text(user_id)
     connection.execute(f"SELECT lakefork.lock_rows({_expected(definition)}, {user}, {keys}, {quoted_texts(rules)})")
+
+
+def lock_rows_statement(definition: TableDefinition) -> str:
+    """Returns a statement that does the same; parameters: owner, hashes of keys, rules."""
+    return f"SELECT lakefork.lock_rows({_expected(definition)}, %s::text, %s::bigint[], %s::text[])"
 
 
 def guard_write(
@@ -265,5 +274,8 @@ def _repeated(keys: pa.Table) -> pa.Table:
 
 
 def _example(definition: TableDefinition, rows: pa.Table) -> str:
-    first = rows.slice(0, 1).to_pylist()[0]
-    return " (" + ", ".join(f"{column.name} = {first[column.name]!s:.100}" for column in definition.key) + ")"
+    return _shown(definition, rows.slice(0, 1).to_pylist()[0])
+
+
+def _shown(definition: TableDefinition, key: Mapping[str, Any]) -> str:
+    return " (" + ", ".join(f"{column.name} = {key[column.name]!s:.100}" for column in definition.key) + ")"

@@ -14,7 +14,7 @@ from lakefork.server.recording import Record
 from lakefork.server.refusals import error_json, headers_of, status_of
 from lakefork.settings import ServerSettings
 from lakefork.sql.parse import statements as st
-from lakefork.sql.results import Affected, Result, Rows
+from lakefork.sql.results import Affected, FewRows, Result, Rows
 from lakefork.sql.workers.pool import Cancellation
 
 JSON = "application/json"
@@ -95,6 +95,9 @@ class JsonAnswer(_Answer):
         self._started = time.monotonic()
 
     def add(self, result: Result) -> None:
+        if isinstance(result, FewRows):
+            self._add_few(result)
+            return
         if isinstance(result, Rows):
             self.stream(result.statement, iter([result.table]))
             return
@@ -102,6 +105,12 @@ class JsonAnswer(_Answer):
             self._record.rows += result.affected_rows
         self._next()
         self._write(compact(result.as_json()))
+
+    def _add_few(self, result: FewRows) -> None:
+        self._begin_rows(result.statement, result.columns)
+        if result.rows:
+            self._write(compact(result.as_json()["rows"])[1:-1])
+        self._end_rows(len(result.rows), truncated=False)
 
     def stream(self, statement: str, chunks: Iterator[pa.Table]) -> None:
         """Rows as they come. If they break off, those that were sent are marked, and others are left out."""

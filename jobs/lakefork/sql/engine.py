@@ -30,9 +30,10 @@ from lakefork.sql.ddl.tables import Tables
 from lakefork.sql.expressions import bind, highest_parameter
 from lakefork.sql.parse import statements as st
 from lakefork.sql.parse.grammar import SqlSyntaxError, parse, parse_until_error
+from lakefork.sql.points.shortcuts import Shortcuts
 from lakefork.sql.read.select import Prepared, Reader
 from lakefork.sql.resources import Resources
-from lakefork.sql.results import Affected, Collected, Done, Result, Rows, Sink, from_columns
+from lakefork.sql.results import Affected, Collected, Done, FewRows, Result, Rows, Sink, from_columns
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system.backups import Backups
 from lakefork.sql.system.relations import SYSTEM_NAMESPACES
@@ -57,6 +58,14 @@ class Outcome:
     error: LakeforkError | None = None
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """What became of a shortcut: whether its statement was announced, and answered."""
+
+    is_begun: bool = False
+    is_done: bool = False
+
+
 class Engine:
     """One per process and database: it holds connections, so close it."""
 
@@ -64,6 +73,7 @@ class Engine:
         self._resources = Resources(Installation(dsn, settings))
         self._writer = Writer(self._resources)
         self._quick = QuickInserter(self._resources)
+        self._shortcuts = Shortcuts(self._resources)
         self._system = SystemWriter(self._resources)
         self._schemas = SchemaWriter(self._resources.storage)
         self._namespaces = Namespaces(self._resources, self._schemas)
@@ -115,6 +125,9 @@ class Engine:
         """
         seconds = self._resources.settings.statement_timeout_seconds
         try:
+            taken = self._take_shortcut(sink, session, text, parameters, cancellation) if receipt is None else _Taken()
+            if taken.is_done:
+                return None
             statements, mistake = _parsed_until_error(text)
             if parameters and mistake is None:
                 reject_unused(statements, len(parameters))
@@ -123,7 +136,8 @@ class Engine:
             for place, statement in enumerate(statements):
                 if cancellation is not None:
                     cancellation.check()
-                sink.begin(statement)
+                if place or not taken.is_begun:
+                    sink.begin(statement)
                 with self._domain_errors(), statement_limits(seconds, cancellation):
                     if isinstance(statement, st.Select):
                         self._select(sink, session, statement, parameters)
@@ -138,6 +152,32 @@ class Engine:
                 return CancelledError("the statement was cancelled")
             return error
         return mistake
+
+    def _take_shortcut(
+        self,
+        sink: Sink,
+        session: Session,
+        text: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation | None,
+    ) -> "_Taken":
+        """Executes a statement by key without parsing or planning it again, if that suffices."""
+        if not self._resources.settings.shortcuts:
+            return _Taken()
+        seconds = self._resources.settings.statement_timeout_seconds
+        if cancellation is not None:
+            cancellation.check()
+        with self._domain_errors(), statement_limits(seconds, cancellation):
+            shortcut = self._shortcuts.find(session, text, parameters)
+            if shortcut is None:
+                return _Taken()
+            sink.begin(shortcut.statement)
+            answer = self._shortcuts.execute(session, shortcut)
+        most = self._resources.settings.max_rows if sink.max_rows is None else sink.max_rows
+        if answer is None or (isinstance(answer, FewRows) and len(answer.rows) > most):
+            return _Taken(is_begun=True)
+        sink.add(answer)
+        return _Taken(is_begun=True, is_done=True)
 
     @contextmanager
     def _domain_errors(self) -> Iterator[None]:

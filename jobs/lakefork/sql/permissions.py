@@ -89,10 +89,10 @@ def _subject(connection: ArrowConnection, session: Session, definition: TableDef
 
 
 def _user_access(connection: ArrowConnection, user: str, definition: TableDefinition) -> Access:
-    return _access_under(_rule_texts(connection, definition.catalog_id, user), definition, user)
+    return access_under(_rule_texts(connection, definition.catalog_id, user), definition, user)
 
 
-def _access_under(texts: tuple[str, ...], definition: TableDefinition, user: str) -> Access:
+def access_under(texts: tuple[str, ...], definition: TableDefinition, user: str) -> Access:
     """Returns the access under rules, which narrow a user's own rows in USER tables and open SHARED tables."""
     owner = user if definition.per_user else None
     rules = usable_rules(

@@ -4,6 +4,7 @@ import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -13,6 +14,7 @@ from lakefork.catalog.connection import Connection, cancel, connect, open_connec
 from lakefork.database_errors import refusal
 from lakefork.errors import DatabaseError
 from lakefork.hot.connections import ArrowConnection, ArrowPool
+from lakefork.hot.point_connections import PointConnection, connect_for_points
 from lakefork.hot.seqids import PostgresNodeLease, SeqIdGenerator
 from lakefork.manifests.cache import ManifestCache
 from lakefork.pools import Pool
@@ -53,6 +55,10 @@ class Resources:
             self._connect, _is_usable, sql.connections, timeout,
             lambda one: cancelling(partial(cancel, one, ANSWER_SECONDS), partial(shut, one)),
         )  # fmt: skip
+        self.points: Pool[PointConnection] = Pool(
+            lambda: connect_for_points(dsn, timeout), _is_usable, sql.connections, timeout,
+            lambda one: cancelling(partial(cancel, one, ANSWER_SECONDS), partial(shut, one)),
+        )  # fmt: skip
         self.eviction = Eviction(self.catalog)
         self.manifests = ManifestCache(self.catalog.connection, self.storage, settings.manifest_cache)
         self.seqids = SeqIdGenerator(PostgresNodeLease(self.catalog.connection, settings.node_id))
@@ -75,13 +81,13 @@ class Resources:
             raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
 
     def drop_idle_connections(self) -> None:
-        for pool in (self.catalog, self.readers, self.writers):
+        for pool in (self.catalog, self.readers, self.writers, self.points):
             pool.close_idle()
 
     def close(self) -> None:
         """Releases each part regardless of the others; an interrupt is raised after all."""
         with ExitStack() as parts:
-            for part in (self.own_workers, self.workers, self.writers, self.readers, self.catalog):
+            for part in (self.own_workers, self.workers, self.writers, self.readers, self.points, self.catalog):
                 parts.callback(close_quietly, part.close)
             # first, because they need a working Postgres
             for close in (self.eviction.close, self.manifests.close, self.seqids.close):
@@ -94,7 +100,7 @@ class Resources:
             yield connection, find_catalog(connection, session.catalog)
 
 
-def _is_usable(connection: Connection) -> bool:
+def _is_usable(connection: psycopg.Connection[Any]) -> bool:
     """Idle, and Postgres has not said anything since: it does so only to end a connection."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         return False

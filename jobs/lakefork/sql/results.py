@@ -2,10 +2,11 @@
 
 import base64
 import datetime
+import itertools
 import json
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -36,6 +37,40 @@ class Rows:
     def as_json(self) -> dict[str, Any]:
         rows = [[json_value(value) for value in row] for row in self.rows]
         return {"statement": self.statement, "columns": self.columns, "rows": rows, "row_count": len(rows)}
+
+
+class FewRows(Rows):
+    """Rows that came as Python values; Arrow makes a table of them for whoever asks."""
+
+    def __init__(self, statement: str, schema: pa.Schema, rows: list[tuple[Any, ...]]) -> None:
+        vars(self).update(statement=statement, schema=schema, rows=rows)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        schema: pa.Schema = vars(self)["schema"]
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(schema)
+        arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(vars(self)["schema"].names)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = [value.bytes if isinstance(value, uuid.UUID) else value for value in values]
+        return pa.ExtensionArray.from_storage(kind, pa.array(stored, kind.storage_type))
+    if pa.types.is_list(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
+        lengths = [0 if one is None else len(one) for one in values]
+        offsets = [None if one is None else place for one, place in zip(values, _starts(lengths), strict=True)]
+        elements = _array([one for many in values for one in many or ()], kind.value_type)
+        return pa.ListArray.from_arrays(pa.array([*offsets, sum(lengths)], pa.int32()), elements, kind)
+    return pa.array(values, kind)
+
+
+def _starts(lengths: list[int]) -> list[int]:
+    return list(itertools.accumulate(lengths, initial=0))[:-1]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -124,7 +124,7 @@ def _slot(column: Column, cell: exp.Expr | None, *, is_key: bool) -> tuple[Colum
     if is_key:
         return column, None, _GENERATED
     if cell is None:
-        known, value = _default(column)
+        known, value = constant_default(column)
         return (column, None, value) if known and _fits(column, value) else None
     if isinstance(cell, exp.Placeholder):
         return column, int(cell.name) - 1, None
@@ -132,7 +132,7 @@ def _slot(column: Column, cell: exp.Expr | None, *, is_key: bool) -> tuple[Colum
     return (column, None, value) if known and _fits(column, value) else None
 
 
-def _default(column: Column) -> tuple[bool, Any]:
+def constant_default(column: Column) -> tuple[bool, Any]:
     """Returns a constant default as a value."""
     if column.default is None:
         return True, None

@@ -228,8 +228,8 @@ def check_row_filter(
 def key_hashes(definition: TableDefinition, keys: pa.Table) -> list[int]:
     """Returns hashes to lock keys by; equal keys have equal hashes."""
     columns = [keys[column.name].to_pylist() for column in definition.key]
-    return [_hash(row) for row in zip(*columns, strict=True)]
+    return [key_hash(row) for row in zip(*columns, strict=True)]
 
 
-def _hash(values: tuple[Any, ...]) -> int:
+def key_hash(values: tuple[Any, ...]) -> int:
     return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest(), "big", signed=True)

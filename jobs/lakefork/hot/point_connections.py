@@ -1,0 +1,31 @@
+"""Connections for statements by key: values as Python has them, and statements that Postgres has prepared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from lakefork.database_errors import refusal
+from lakefork.errors import DatabaseError
+
+CONNECT_SECONDS = 10
+PREPARED_STATEMENTS = 500
+
+PointConnection = psycopg.Connection[tuple[Any, ...]]
+
+
+def connect_for_points(dsn: str, timeout_seconds: float) -> PointConnection:
+    """Opens a connection; the DSN has worked before, so that a problem is in Postgres and temporary."""
+    options = f"-c statement_timeout={int(timeout_seconds * 1000)} -c TimeZone=UTC"
+    try:
+        connection = psycopg.connect(
+            dsn, autocommit=True, application_name="lakefork", connect_timeout=CONNECT_SECONDS, options=options
+        )
+    except psycopg.Error as error:
+        raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
+    connection.prepared_max = PREPARED_STATEMENTS
+    return connection
+
+
+def fetch(connection: PointConnection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return connection.execute(sql, parameters, prepare=True, binary=True).fetchall()
