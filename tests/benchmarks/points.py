@@ -74,7 +74,7 @@ def hot(engine: Engine, dsn: str, area: str) -> list[Figure]:
 
 def cold(bench: Bench, area: str) -> list[Figure]:
     """Rows that are all in batches, beside DuckDB in this process that knows the right file."""
-    table = bench.table("points")
+    table = bench.table("keyed")
     paths = [bench.publish(table, rows_of("i * 2", BATCH_ROWS, number * BATCH_ROWS)) for number in range(BATCHES)]
     keys, odd = count(1_000, 7_919), count(1_001, 7_918)
     span = 2 * BATCHES * BATCH_ROWS
@@ -91,13 +91,13 @@ def cold(bench: Bench, area: str) -> list[Figure]:
 
         def insert() -> Any:
             key = next(odd) * 2 % span + 1
-            return bench.engine.execute(ADMIN, f"INSERT INTO app.points (id, category) VALUES ({key}, 'x')")
+            return bench.engine.execute(ADMIN, f"INSERT INTO app.keyed (id, category) VALUES ({key}, 'x')")
 
         assert len(peer()) == 1
         works: dict[str, tuple[Callable[[], Any], float]] = {
-            "SELECT by key": (lambda: ours("SELECT id, category, amount FROM app.points WHERE id = {key}"), 1.5),
+            "SELECT by key": (lambda: ours("SELECT id, category, amount FROM app.keyed WHERE id = {key}"), 1.5),
             "UPDATE of a flushed row by key": (
-                lambda: ours("UPDATE app.points SET amount = 1 WHERE id = {key}"), 2,
+                lambda: ours("UPDATE app.keyed SET amount = 1 WHERE id = {key}"), 2,
             ),
             "INSERT with its own key": (insert, 2),
         }  # fmt: skip

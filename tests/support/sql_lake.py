@@ -19,7 +19,7 @@ from lakefork.catalog.roots import add_root
 from lakefork.cold.batch import write_batch
 from lakefork.cold.batch_files import batch_layout
 from lakefork.errors import LakeforkError
-from lakefork.model.tables import USER_ID
+from lakefork.model.tables import USER_ID, TableDefinition
 from lakefork.read.tables import FoundTable
 from lakefork.settings import Settings
 from lakefork.sql.engine import Engine
@@ -77,7 +77,7 @@ class SqlLake:
         )  # fmt: skip
         columns = [*definition.columns, *definition.system_columns]
         with connect(self.dsn) as connection:
-            number = _next_number(connection, definition.table_id)
+            number = _next_number(connection, definition)
             owner = "shared" if user is None else f"user_{path_part(user)}"
             self._publish(connection, definition, columns, versions, f"{owner}/batch-{number}.parquet", user)
             if trim:
@@ -152,9 +152,12 @@ def _plain(value: Any) -> Any:
     return value.bytes if isinstance(value, uuid.UUID) else value
 
 
-def _next_number(connection: Connection, table_id: int) -> int:
+def _next_number(connection: Connection, definition: TableDefinition) -> int:
+    """Tables that were dropped had the same directory."""
     row = connection.execute(
-        "SELECT count(*) AS files FROM public.ducklake_data_file WHERE table_id = %s", (table_id,)
+        "SELECT count(*) AS files FROM public.ducklake_data_file WHERE table_id IN (SELECT t.table_id "
+        "FROM public.ducklake_table t WHERE t.catalog_id = %s AND t.table_name = %s)",
+        (definition.catalog_id, definition.name),
     ).fetchone()
     assert row is not None
     return int(row["files"])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -223,5 +223,6 @@ def run_twins(
             deadline=None,
             suppress_health_check=list(HealthCheck),
             database=None,
+            phases=[Phase.generate],  # the steps of a failure are few enough to read
         ),
     )

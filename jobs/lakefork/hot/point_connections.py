@@ -1,5 +1,6 @@
 """Connections for statements by key: values as Python has them, and statements that Postgres has prepared."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from lakefork.errors import DatabaseError
 
 CONNECT_SECONDS = 10
 PREPARED_STATEMENTS = 500
+
+# It logs that what follows a failed statement failed, too.
+logging.getLogger("psycopg").addFilter(lambda record: not str(record.msg).startswith("error ignored terminating"))
 
 PointConnection = psycopg.Connection[tuple[Any, ...]]
 
@@ -29,3 +33,10 @@ def connect_for_points(dsn: str, timeout_seconds: float) -> PointConnection:
 
 def fetch(connection: PointConnection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return connection.execute(sql, parameters, prepare=True, binary=True).fetchall()
+
+
+def in_one_round_trip(connection: PointConnection, *statements: tuple[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Executes statements with their parameters one after the other; returns the last one's cursor."""
+    with connection.pipeline():
+        cursors = [connection.execute(sql, given, prepare=True, binary=True) for sql, given in statements]
+    return cursors[-1]

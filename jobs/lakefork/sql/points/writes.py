@@ -5,7 +5,7 @@ from typing import Any
 
 from lakefork.database_errors import all_domain_errors, saving
 from lakefork.errors import DefinitionChangedError
-from lakefork.hot.point_connections import PointConnection
+from lakefork.hot.point_connections import PointConnection, in_one_round_trip
 from lakefork.hot.points import version_values
 from lakefork.hot.rows import key_exists, lock_rows_statement
 from lakefork.sql.permissions import Access
@@ -53,12 +53,12 @@ class PointWriter:
         definition = plan.definition
         lock = (access.user_id, [key_hash(key)], None if access.rules is None else list(access.rules))
         with all_domain_errors():
-            with connection.pipeline():
-                connection.execute("BEGIN", prepare=True)
-                connection.execute(lock_rows_statement(definition), lock, prepare=True)
-                found = connection.execute(
-                    plan.sql, parameters_of(session, [key]), prepare=True, binary=True
-                ).fetchall()
+            found = in_one_round_trip(
+                connection,
+                ("BEGIN", None),
+                (lock_rows_statement(definition), lock),
+                (plan.sql, parameters_of(session, [key])),
+            ).fetchall()
             newest = self._finder.newest(plan.found, definition.columns, access.user_id, [key], found)
         if newest is None:
             raise DefinitionChangedError(f"{definition} changed concurrently; retry")
@@ -73,7 +73,6 @@ class PointWriter:
             return None
         seq = int(self._resources.seqids.next_many(1, after=current[0] if current else 0)[0])
         given = version_values(definition, access.user_id, seq, row, deleted=plan.is_deletion)
-        with saving(), connection.pipeline():
-            connection.execute(plan.append, given, prepare=True)
-            connection.execute("COMMIT", prepare=True)
+        with saving():
+            in_one_round_trip(connection, (plan.append, given), ("COMMIT", None))
         return 1
