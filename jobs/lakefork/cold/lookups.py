@@ -4,9 +4,9 @@ import bisect
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,11 @@ from lakefork.cold.batch import FIELD_ID, leaves
 from lakefork.model.tables import Column
 
 KEPT_FILES = 2_000
-KEPT_KEY_BYTES = 64 << 20
+LARGEST_SHARE = 4  # of what is kept, one entry may take this part
 SEARCHED_TYPES = frozenset(("boolean", "int16", "int32", "int64", "varchar", "date", "uuid"))
+
+
+V = TypeVar("V")
 
 
 class UnsupportedError(Exception):
@@ -55,14 +58,41 @@ class _Keys:
         return list(pc.indices_nonzero(mask).to_pylist())
 
 
-class KeyLookup:
-    """For threads of one process."""
+class _Kept(Generic[V]):
+    """A cache by size in bytes."""
 
-    def __init__(self) -> None:
-        self._files: OrderedDict[str, _File] = OrderedDict()
-        self._keys: OrderedDict[tuple[str, int, tuple[int, ...]], _Keys] = OrderedDict()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def get(self, name: Hashable) -> V | None:
+        with self._lock:
+            found = self._entries.get(name)
+            if found is None:
+                return None
+            self._entries.move_to_end(name)
+            return found[0]
+
+    def keep(self, name: Hashable, value: V, size: int) -> None:
+        """Keeps a value, unless it would displace most others."""
+        with self._lock:
+            if name in self._entries or size > self._max_bytes // LARGEST_SHARE:
+                return
+            self._entries[name] = value, size
+            self._bytes += size
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._entries.popitem(last=False)[1][1]
+
+
+class KeyLookup:
+    """For threads of one process. max_bytes: for columns and keys that are kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._files = _Kept[_File](KEPT_FILES)
+        self._keys = _Kept[_Keys](max_bytes // 2)
+        self._columns = _Kept[pa.ChunkedArray](max_bytes // 2)
 
     def find(
         self, path: str, key_columns: Sequence[Column], key: Sequence[Any], columns: Sequence[Column]
@@ -75,13 +105,12 @@ class KeyLookup:
             raise UnsupportedError
         file = self._files.get(path) or self._open(path)
         stored = [value.bytes if isinstance(value, uuid.UUID) else value for value in key]
-        found = []
-        for group in range(file.metadata.num_row_groups):
-            if not _may_hold(file, group, key_columns[0], key[0]):
-                continue
-            for place in self._keys_of(path, file, group, key_columns).find(stored):
-                found.append(_row(path, file, group, place, columns))
-        return found
+        return [
+            self._row(path, file, group, place, columns)
+            for group in range(file.metadata.num_row_groups)
+            if _may_hold(file, group, key_columns[0], key[0])
+            for place in self._keys_of(path, file, group, key_columns).find(stored)
+        ]
 
     def _open(self, path: str) -> _File:
         metadata = pq.read_metadata(path)
@@ -93,29 +122,38 @@ class KeyLookup:
             fields[int(field.metadata[FIELD_ID])] = field, leaf
             leaf += leaves(field.type)
         file = _File(metadata, fields)
-        with self._lock:
-            self._files[path] = file
-            while len(self._files) > KEPT_FILES:
-                self._files.popitem(last=False)
+        self._files.keep(path, file, 1)
         return file
 
     def _keys_of(self, path: str, file: _File, group: int, key_columns: Sequence[Column]) -> _Keys:
-        name = (path, group, tuple(column.column_id for column in key_columns))
-        with self._lock:
-            kept = self._keys.get(name)
-            if kept is not None:
-                self._keys.move_to_end(name)
-                return kept
-        rows = _read(path, file, group, key_columns)
-        columns = tuple(_searchable(column) for column in rows.columns)
+        name = (path, group, *(column.column_id for column in key_columns))
+        kept = self._keys.get(name)
+        if kept is not None:
+            return kept
+        read = _read(path, file, group, key_columns)
+        columns = tuple(_searchable(read[column]) for column in key_columns)
         keys = _Keys(columns, len(columns) == 1 and _is_increasing(columns[0]))
-        with self._lock:
-            if name not in self._keys and keys.size <= KEPT_KEY_BYTES:
-                self._keys[name] = keys
-                self._bytes += keys.size
-            while self._bytes > KEPT_KEY_BYTES:
-                self._bytes -= self._keys.popitem(last=False)[1].size
+        self._keys.keep(name, keys, keys.size)
         return keys
+
+    def _row(self, path: str, file: _File, group: int, place: int, columns: Sequence[Column]) -> pa.Table:
+        present = [column for column in columns if column.column_id in file.fields]
+        if any(column.initial_default is not None for column in columns if column not in present):
+            raise UnsupportedError
+        values: dict[Column, pa.ChunkedArray] = {}
+        for column in present:
+            kept = self._columns.get((path, group, column.column_id))
+            if kept is not None and kept.type.equals(column.type.arrow):
+                values[column] = kept
+        if missing := [column for column in present if column not in values]:
+            read = _read(path, file, group, missing)
+            for column, found in read.items():
+                self._columns.keep((path, group, column.column_id), found, found.nbytes)
+            values |= read
+        arrays = [
+            values[column].slice(place, 1) if column in values else pa.nulls(1, column.type.arrow) for column in columns
+        ]
+        return pa.Table.from_arrays(arrays, names=[str(number) for number in range(len(columns))])
 
 
 def _may_hold(file: _File, group: int, column: Column, value: Any) -> bool:
@@ -126,28 +164,17 @@ def _may_hold(file: _File, group: int, column: Column, value: Any) -> bool:
     return found is None or not found.has_min_max or bool(found.min <= value <= found.max)
 
 
-def _row(path: str, file: _File, group: int, place: int, columns: Sequence[Column]) -> pa.Table:
-    present = [column for column in columns if column.column_id in file.fields]
-    if any(column.initial_default is not None for column in columns if column not in present):
-        raise UnsupportedError
-    rows = _read(path, file, group, present).slice(place, 1)
-    values = dict(zip(present, rows.columns, strict=True))
-    arrays = [values[column] if column in values else pa.nulls(1, column.type.arrow) for column in columns]
-    return pa.Table.from_arrays(arrays, names=[str(number) for number in range(len(columns))])
-
-
-def _read(path: str, file: _File, group: int, columns: Sequence[Column]) -> pa.Table:
-    """Returns columns of a row group in the order asked for, if the file has them in the types of now."""
-    fields = []
+def _read(path: str, file: _File, group: int, columns: Sequence[Column]) -> dict[Column, pa.ChunkedArray]:
+    """Returns columns of a row group, if the file has them in the types of now."""
+    names = []
     for column in columns:
         field = file.fields[column.column_id][0] if column.column_id in file.fields else None
         if field is None or not field.type.equals(column.type.arrow):
             raise UnsupportedError
-        fields.append(field)
+        names.append(field.name)
     with pq.ParquetFile(path, metadata=file.metadata) as parquet:
-        return parquet.read_row_group(group, columns=[field.name for field in fields]).select(
-            [field.name for field in fields]
-        )
+        rows = parquet.read_row_group(group, columns=names)
+    return {column: rows.column(name) for column, name in zip(columns, names, strict=True)}
 
 
 def _searchable(column: pa.ChunkedArray) -> pa.Array:

@@ -44,10 +44,10 @@ class _Listed:
 class BatchLookup:
     """Finds the newest version of a key in batches, in this process: nothing of it was written by users."""
 
-    def __init__(self, transaction: Callable[[], AbstractContextManager[ArrowConnection]]) -> None:
+    def __init__(self, transaction: Callable[[], AbstractContextManager[ArrowConnection]], max_bytes: int) -> None:
         self._transaction = transaction
         self._lists: OrderedDict[tuple[Any, ...], _Listed] = OrderedDict()
-        self._keys = KeyLookup()
+        self._keys = KeyLookup(max_bytes)
         self._lock = threading.Lock()
 
     def newest(

@@ -28,7 +28,7 @@ class Finder:
     """Completes what newest_by_key found."""
 
     def __init__(self, resources: Resources) -> None:
-        self._cold = BatchLookup(resources.readers.transaction)
+        self._cold = BatchLookup(resources.readers.transaction, resources.settings.batch_cache_mb << 20)
 
     def newest(
         self,
