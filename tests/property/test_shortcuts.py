@@ -34,5 +34,5 @@ def test_shortcuts_change_no_answer(
 ) -> None:
     without = Settings().sql.model_copy(update={"shortcuts": False})
     with Engine(make_settings(), dsn) as fast, Engine(make_settings(sql=without), dsn) as general:
-        run_twins(TwinMachine, (fast, general), dsn, data_dir, examples=12, steps=40)
-    assert len(answered) > 50
+        run_twins(TwinMachine, (fast, general), dsn, data_dir, examples=8, steps=30)
+    assert len(answered) > 30

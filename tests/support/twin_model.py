@@ -93,6 +93,11 @@ class TwinMachine(RuleBasedStateMachine):
         with_shortcuts, without = (_outcome(lake, text, parameters, user, role) for lake in self.lakes)
         assert with_shortcuts == without, (text, parameters, user, role)
 
+    def look(self, table: str, key: int) -> None:
+        """Statements whose shape comes again and again."""
+        for output in ("*", "id, n"):
+            self.both(f"SELECT {output} FROM app.{table} WHERE {_where(table, key)}", user="alice", role=Role.USER)
+
     @rule(table=st.sampled_from(sorted(TABLES)), keys=st.lists(NUMBERS, min_size=1, max_size=3), user=USERS, role=ROLES)
     def insert(self, table: str, keys: list[int], user: str | None, role: Role) -> None:
         part = ", 'p'" if table == "pairs" else ""
@@ -101,6 +106,7 @@ class TwinMachine(RuleBasedStateMachine):
         rows = ", ".join(f"({KEYS[table](key)}{part}, {key}, 't{key}'{rest})" for key in keys)
         if table != "wide" or not self.added:
             self.both(f"INSERT INTO app.{table}{names} VALUES {rows}", user=user, role=role)
+        self.look(table, keys[0])
 
     @rule(table=st.sampled_from(["own", "common", "named"]), key=NUMBERS, n=st.one_of(st.none(), NUMBERS), user=USERS)
     def insert_with_parameters(self, table: str, key: int, n: int | None, user: str | None) -> None:
@@ -113,6 +119,7 @@ class TwinMachine(RuleBasedStateMachine):
     )  # fmt: skip
     def update(self, table: str, key: int, value: str, user: str | None, role: Role, column: str) -> None:
         self.both(f"UPDATE app.{table} SET {column} = {value} WHERE {_where(table, key)}", user=user, role=role)
+        self.look(table, key)
 
     @rule(
         table=st.sampled_from(["own", "common"]),
@@ -129,12 +136,15 @@ class TwinMachine(RuleBasedStateMachine):
     def delete(self, table: str, key: int, user: str | None, role: Role, *, acting: bool) -> None:
         as_user = " AS USER 'alice'" if acting else ""
         self.both(f"DELETE FROM app.{table}{as_user} WHERE {_where(table, key)}", user=user, role=role)
+        self.look(table, key)
 
     @rule(table=st.sampled_from(sorted(TABLES)), owner=st.sampled_from(["alice", "bob"]), trim=st.booleans())
     def flush(self, table: str, owner: str, *, trim: bool) -> None:
         user = owner if "USER TABLE" in TABLES[table] else None
         for lake in self.lakes:
             lake.flush_by_hand(f"app.{table}", user, trim=trim)
+        for key in range(3):
+            self.look(table, key)
 
     @rule(table=st.sampled_from(sorted(TABLES)), default=st.sampled_from(["", " DEFAULT 3"]))
     def add_column(self, table: str, default: str) -> None:

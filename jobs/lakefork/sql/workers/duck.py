@@ -242,13 +242,15 @@ def _chunks(found: pa.RecordBatchReader, limits: AnswerLimits, memory_mb: int) -
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Converts DuckDB's own types to common ones: booleans, and 128-bit integers (sums)."""
+    """Converts DuckDB's own types to common ones: booleans, 128-bit integers (sums), and times in UTC."""
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if isinstance(field.type, pa.Bool8Type):
             table = table.set_column(place, field.name, column.cast(pa.bool_()))
         elif isinstance(field.type, pa.OpaqueType) and field.type.type_name in ("hugeint", "uhugeint"):
             table = table.set_column(place, field.name, _whole_numbers(column, field.type.type_name))
+        elif pa.types.is_timestamp(field.type) and field.type.tz == "Etc/UTC":  # DuckDB's name for it
+            table = table.set_column(place, field.name, column.cast(pa.timestamp(field.type.unit, "UTC")))
         elif isinstance(field.type, pa.OpaqueType):
             table = table.set_column(place, field.name, as_text(column))
     return table
