@@ -51,13 +51,13 @@ def open_connection(dsn: str, **options: Any) -> Connection:
     return connection
 
 
-def cancel(connection: Connection, seconds: float) -> None:
+def cancel(connection: psycopg.Connection[Any], seconds: float) -> None:
     """Ends, from another thread, what Postgres does for this connection now; psycopg's own cancel() has no limit."""
     with suppress(psycopg.Error):
         connection.cancel_safe(timeout=seconds)
 
 
-def shut(connection: Connection) -> None:
+def shut(connection: psycopg.Connection[Any]) -> None:
     """Ends, from another thread, waiting for a server that does not answer."""
     if not connection.closed:
         shut_down(connection.fileno())

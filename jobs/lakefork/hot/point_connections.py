@@ -8,6 +8,7 @@ import psycopg
 
 from lakefork.database_errors import refusal
 from lakefork.errors import DatabaseError
+from lakefork.watchdog import claim
 
 CONNECT_SECONDS = 10
 PREPARED_STATEMENTS = 500
@@ -27,6 +28,7 @@ def connect_for_points(dsn: str, timeout_seconds: float) -> PointConnection:
         )
     except psycopg.Error as error:
         raise DatabaseError(f"cannot connect to Postgres: {refusal(error)}") from None
+    claim(connection, connection.fileno())
     connection.prepared_max = PREPARED_STATEMENTS
     return connection
 

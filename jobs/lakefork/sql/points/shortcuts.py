@@ -77,9 +77,9 @@ class Shortcuts:
             written, *_ = parse(text)
         except SqlSyntaxError:
             return None
-        if others or _bound(statement, shaped.values, session) != _bound(written, parameters, session):
-            return None  # a constant means something else where it stands
         try:
+            if others or _bound(statement, shaped.values, session) != _bound(written, parameters, session):
+                return None  # a constant means something else where it stands
             return self._plan(session, statement)
         except LakeforkError:
             return None
