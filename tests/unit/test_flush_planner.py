@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefork.upkeep.flush.plan import Limits, Share, Slice, parts_of, plan_tasks, rows_per_slice
+from lakefork.model.slices import Slice
+from lakefork.upkeep.flush.plan import Limits, Share, parts_of, plan_tasks, rows_per_slice
 
 
 def shares() -> st.SearchStrategy[list[Share]]:

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lakefork.model.slices import Slice
+
 TASK_BYTES = 64 << 20
 TASK_FILES = 1_000
 
@@ -60,19 +62,7 @@ def _tasks(files: Sequence[FileToKeep]) -> list[CopyTask]:
     return tasks
 
 
-@dataclass(frozen=True)
-class HotSlice:
-    """Rows that one step reads: of some users of a table, or of a shared one; bounds of the key come with halves."""
-
-    table: int
-    users: tuple[str, ...] | None
-    low: tuple[str, ...] | None = None
-    high: tuple[str, ...] | None = None
-
-
-def plan_hot_slices(
-    waiting: Iterable[tuple[int, str | None, int]], slice_rows: int, parallelism: int
-) -> list[HotSlice]:
+def plan_hot_slices(waiting: Iterable[tuple[int, str | None, int]], slice_rows: int, parallelism: int) -> list[Slice]:
     """waiting: table, owner (None: a shared table) and versions. Owners of a table go together, up to a slice."""
     found = sorted(waiting, key=lambda one: (one[0], one[1] or ""))
     most = max(1, min(slice_rows, -(-sum(versions for _, _, versions in found) // max(parallelism, 1))))
@@ -84,7 +74,7 @@ def plan_hot_slices(
             slices[-1] = (table, last[1], last[2] + versions)
         else:
             slices.append((table, None if owner is None else [owner], versions))
-    return [HotSlice(table, None if users is None else tuple(users)) for table, users, _ in slices]
+    return [Slice(table, None if users is None else tuple(users)) for table, users, _ in slices]
 
 
 def backups_to_remove(newest_last: Sequence[str], keep: int | None) -> list[str]:

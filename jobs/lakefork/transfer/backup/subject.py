@@ -18,8 +18,9 @@ from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.ranges import versions_query
 from lakefork.hot.tables import HotTable
 from lakefork.model.tables import USER_ID, TableRef
+from lakefork.read.slices import HotSource
 from lakefork.sql.parse.grammar import SqlSyntaxError, parse_rule
-from lakefork.transfer.backup.task import HotTableToKeep, KeptRows
+from lakefork.transfer.backup.task import KeptRows
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Subject:
     namespaces: list[Namespace]
     tables: list[Table]
     files: pa.Table
-    hot: list[HotTableToKeep]
+    hot: list[HotSource]
     waiting: list[tuple[int, str | None, int]]
     users: list[dict[str, Any]]
     locations: list[dict[str, Any]]
@@ -87,16 +88,16 @@ def _refuse_delete_files(reading: Connection, catalog_id: int, tables: Sequence[
         raise InvalidInputError("the catalog has delete files, which Lakefork does not write and cannot back up")
 
 
-def _hot_tables(reading: Connection, catalog_id: int, tables: Sequence[int]) -> list[HotTableToKeep]:
+def _hot_tables(reading: Connection, catalog_id: int, tables: Sequence[int]) -> list[HotSource]:
     found = find_definitions(reading, [TableRef(catalog_id, table) for table in tables])
     return [
-        HotTableToKeep(one.definition, tuple(HotTable(definition) for definition in one.hot))
+        HotSource(one.definition, tuple(HotTable(definition) for definition in one.hot))
         for one in found.values()
         if one.hot
     ]
 
 
-def _waiting(reading: Connection, hot: Sequence[HotTableToKeep]) -> list[tuple[int, str | None, int]]:
+def _waiting(reading: Connection, hot: Sequence[HotSource]) -> list[tuple[int, str | None, int]]:
     """Counted, not looked up: a backup relies on no counter."""
     parts = [_count_query(place, table) for place, table in enumerate(hot)]
     if not parts:
@@ -105,7 +106,7 @@ def _waiting(reading: Connection, hot: Sequence[HotTableToKeep]) -> list[tuple[i
     return [(row["place"], row["owner"], row["versions"]) for row in rows if row["versions"]]
 
 
-def _count_query(place: int, table: HotTableToKeep) -> str:
+def _count_query(place: int, table: HotSource) -> str:
     owner = USER_ID if table.definition.per_user else "NULL::text"
     versions = versions_query(table.definition, table.hot, None, waiting_only=True)
     return f"SELECT {place} AS place, {owner} AS owner, count(*) AS versions FROM ({versions}) v GROUP BY 2"  # noqa: S608 - names of ours

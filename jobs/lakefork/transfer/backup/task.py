@@ -1,21 +1,20 @@
 """What a Spark task of a backup does: copies batches to the place, and writes hot rows there as batches."""
 
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lakefork.backups.format import file_path
 from lakefork.cold.batch_files import encode_rows, use_lean_memory
 from lakefork.errors import StorageError, os_reason
 from lakefork.garbage import garbage_collection_paused
 from lakefork.hot.connections import ArrowConnection
-from lakefork.hot.ranges import middle_key_query, versions_query
-from lakefork.hot.tables import HotTable
-from lakefork.model.tables import SEQ, USER_ID, TableDefinition
-from lakefork.read.newest import Newest, TooLargeError, newest_versions
+from lakefork.model.slices import Slice
+from lakefork.model.tables import TableDefinition
+from lakefork.read.newest import Newest
+from lakefork.read.slices import HotSource, read_slices
 from lakefork.storage import StorageOptions, replace_file
 from lakefork.storage.copying import content_of, store_file
-from lakefork.transfer.backup.plan import CopyTask, FileToKeep, HotSlice
+from lakefork.transfer.backup.plan import CopyTask, FileToKeep
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,6 @@ def _copy(destination: Destination, file: FileToKeep) -> str:
 
 
 @dataclass(frozen=True)
-class HotTableToKeep:
-    definition: TableDefinition
-    hot: tuple[HotTable, ...]
-
-    @property
-    def key(self) -> list[str]:
-        owner = [USER_ID] if self.definition.per_user else []
-        return owner + [column.name for column in self.definition.key]
-
-
-@dataclass(frozen=True)
 class HotReading:
     """How hot rows are read: under which Postgres snapshot, how much at once, into files of which size."""
 
@@ -85,7 +73,7 @@ class KeptRows:
 
 @garbage_collection_paused()
 def keep_hot_rows(
-    destination: Destination, reading: HotReading, tables: Sequence[HotTableToKeep], slices: Sequence[HotSlice]
+    destination: Destination, reading: HotReading, tables: Sequence[HotSource], slices: Sequence[Slice]
 ) -> list[KeptRows]:
     """The newest version of each key, as a flush at that moment would have written them."""
     use_lean_memory()
@@ -94,7 +82,7 @@ def keep_hot_rows(
         reader.join_snapshot(reading.snapshot)
         return [
             kept
-            for table, newest in _read_all(reading, reader, tables, slices)
+            for table, newest in read_slices(reader, tables, slices, reading.slice_bytes, waiting_only=True)
             for kept in _write(destination, reading, table, tables[table].definition, newest)
         ]
     finally:
@@ -114,36 +102,3 @@ def _write(
         yield KeptRows(
             table, user, content.digest, content.size, facts.record_count, facts.footer_size, facts.statistics
         )
-
-
-def _read_all(
-    reading: HotReading, reader: ArrowConnection, tables: Sequence[HotTableToKeep], slices: Sequence[HotSlice]
-) -> Iterator[tuple[int, Newest]]:
-    """What does not fit into memory is read in halves."""
-    waiting = list(reversed(slices))
-    while waiting:
-        one = waiting.pop()
-        table = tables[one.table]
-        try:
-            yield one.table, _read(reader, table, one, reading.slice_bytes)
-        except TooLargeError:
-            halves = _halves(reader, table, one)
-            waiting += reversed(halves)
-            if not halves:
-                yield one.table, _read(reader, table, one, sys.maxsize)
-
-
-def _read(reader: ArrowConnection, table: HotTableToKeep, one: HotSlice, max_bytes: int) -> Newest:
-    query = versions_query(table.definition, table.hot, one.users, one.low, one.high, waiting_only=True)
-    with reader.stream(query) as batches:
-        return newest_versions(batches, table.definition.arrow_schema, table.key, SEQ, max_bytes)
-
-
-def _halves(reader: ArrowConnection, table: HotTableToKeep, one: HotSlice) -> list[HotSlice]:
-    """Of the users, or of one user's keys; nothing if there is only one key."""
-    if one.users and len(one.users) > 1:
-        middle = len(one.users) // 2
-        return [replace(one, users=one.users[:middle]), replace(one, users=one.users[middle:])]
-    with reader.stream(middle_key_query(table.definition, table.hot, one.users, one.low, one.high)) as batches:
-        found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-    return [replace(one, high=found[0]), replace(one, low=found[0])] if found else []

@@ -14,9 +14,10 @@ from lakefork.errors import InvalidInputError
 from lakefork.model.tables import DELETED
 from lakefork.quality.lean_import import import_lean
 from lakefork.quality.suites import MISSING, UNWRITTEN, Rule, built_in_rules, user_expectations
+from lakefork.read.slices import HotSource
 from lakefork.storage import StorageOptions, open_path
 from lakefork.upkeep.flush.publish import Discrepancy, Verdict
-from lakefork.upkeep.flush.task import StagedFile, TableToFlush
+from lakefork.upkeep.flush.task import StagedFile
 
 SHOWN_FILES = 20
 
@@ -27,7 +28,7 @@ class FlushAudit:
         self._directory = directory
 
     def judge(
-        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], lost: Sequence[Discrepancy]
+        self, tables: Sequence[HotSource], files: Sequence[Sequence[StagedFile]], lost: Sequence[Discrepancy]
     ) -> list[Verdict]:
         results: list[list[dict[str, Any]]] = [[] for _ in tables]
         by_shape: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
@@ -44,7 +45,7 @@ class FlushAudit:
             results[table_index] += self._judge_rows(table, files[table_index])
         return [_verdict(found) for found in results]
 
-    def _judge_rows(self, table: TableToFlush, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+    def _judge_rows(self, table: HotSource, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
         """Checks users' expectations on the live rows."""
         try:
             expectations = user_expectations(table.definition, self._directory)
@@ -169,7 +170,7 @@ def _scratch(add_source: Any) -> Iterator[Any]:
         context.data_sources.delete(name)
 
 
-def _staged_rows(table: TableToFlush, files: Sequence[StagedFile], storage: StorageOptions) -> Any:
+def _staged_rows(table: HotSource, files: Sequence[StagedFile], storage: StorageOptions) -> Any:
     """Returns the live rows as a Spark frame, read by our own storage layer, so that Spark needs no connector."""
     from pyspark.sql import SparkSession
     from pyspark.sql.pandas.types import from_arrow_schema

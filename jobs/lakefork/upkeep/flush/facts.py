@@ -13,9 +13,10 @@ from lakefork.catalog.flushes import Due, waiting_versions
 from lakefork.catalog.snapshots import ReadSnapshot, export_snapshot
 from lakefork.hot.ranges import key_sample_query
 from lakefork.hot.tables import HotTable
+from lakefork.model.slices import Key
+from lakefork.read.slices import HotSource
 from lakefork.settings import FlushSettings
-from lakefork.upkeep.flush.plan import FlushTask, Key, Limits, Share, parts_of, plan_tasks, rows_per_slice
-from lakefork.upkeep.flush.task import TableToFlush
+from lakefork.upkeep.flush.plan import FlushTask, Limits, Share, parts_of, plan_tasks, rows_per_slice
 
 SAMPLED_KEYS = 500  # per slice
 ALL_ROWS = 20_000  # smaller tables are read in full instead of sampled
@@ -27,7 +28,7 @@ class Work:
     """What is read under one snapshot; shares: by table, the waiting versions of each user."""
 
     read: ReadSnapshot
-    tables: list[TableToFlush]
+    tables: list[HotSource]
     shares: list[list[Share]]
     tasks: list[FlushTask]
     requested_before: datetime.datetime | None  # it serves requests made until then
@@ -67,7 +68,7 @@ def plan_flush(
         if table in defined:
             found = defined[table]
             number = len(work.tables)
-            work.tables.append(TableToFlush(found.definition, tuple(HotTable(one) for one in found.hot)))
+            work.tables.append(HotSource(found.definition, tuple(HotTable(one) for one in found.hot)))
             work.shares.append(
                 [Share(number, one.user_id if found.definition.per_user else None, versions) for one, versions in group]
             )

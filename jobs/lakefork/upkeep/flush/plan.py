@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-SMALLEST_SLICE = 50_000  # fewer rows do not justify a task
+from lakefork.model.slices import Key, Slice
 
-Key = tuple[str, ...]  # values of the key columns, as Postgres writes them
+SMALLEST_SLICE = 50_000  # fewer rows do not justify a task
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,6 @@ class Limits:
     slice_rows: int
     slice_bytes: int
     parallelism: int
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Rows that are read at once: of some users, or with keys from low (inclusive) to high (exclusive)."""
-
-    table: int
-    users: tuple[str, ...] | None
-    low: Key | None = None
-    high: Key | None = None
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from lakefork.cold.layout import batch_directory, below_table
 from lakefork.errors import NotFoundError
 from lakefork.model.tables import TableRef
 from lakefork.queries import load
+from lakefork.read.slices import HotSource
 from lakefork.spark.job import JobContext
 from lakefork.upkeep.flush.facts import Work
 from lakefork.upkeep.flush.plan import Share
 from lakefork.upkeep.flush.quarantine import move_to_quarantine, quarantine_of
-from lakefork.upkeep.flush.task import StagedFile, TableToFlush, TaskReport
+from lakefork.upkeep.flush.task import StagedFile, TaskReport
 from lakefork.upkeep.manifests import write_pending
 from lakefork.upkeep.staging import remove_staged, remove_unpublished
 
@@ -45,7 +46,7 @@ class Audit(Protocol):
     """Checks what was staged."""
 
     def judge(
-        self, tables: Sequence[TableToFlush], files: Sequence[Sequence[StagedFile]], lost: Sequence[Discrepancy]
+        self, tables: Sequence[HotSource], files: Sequence[Sequence[StagedFile]], lost: Sequence[Discrepancy]
     ) -> list[Verdict]:
         """Returns a verdict per table. lost: discrepancies between hot rows and files."""
 
@@ -108,7 +109,7 @@ def publish_all(context: JobContext, work: Work, reports: Sequence[TaskReport], 
     remove_unpublished(context, [table.definition.ref for table in work.tables])
 
 
-def _reject(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> str:
+def _reject(context: JobContext, table: HotSource, files: Sequence[StagedFile], verdict: Verdict) -> str:
     where = move_to_quarantine(context, table.definition, files)
     return f"{_name(table)} was not published: {verdict.summary}; {_next_try(context, table)}; {where}"
 
@@ -147,7 +148,7 @@ def _publish(context: JobContext, work: Work, table_index: int, staged: Staged, 
 
 
 def _publication(
-    table: TableToFlush,
+    table: HotSource,
     shares: Sequence[Share],
     files: Sequence[StagedFile],
     read: int,
@@ -179,7 +180,7 @@ def _publication(
     )
 
 
-def _record_audit(context: JobContext, table: TableToFlush, files: Sequence[StagedFile], verdict: Verdict) -> None:
+def _record_audit(context: JobContext, table: HotSource, files: Sequence[StagedFile], verdict: Verdict) -> None:
     found = {
         "job_id": context.run.job_id, "run_id": context.run.run_id, "catalog_id": table.definition.catalog_id,
         "table_id": table.definition.table_id, "success": verdict.success, "files": len(files),
@@ -190,7 +191,7 @@ def _record_audit(context: JobContext, table: TableToFlush, files: Sequence[Stag
     context.with_reconnect("recording the audit", lambda: context.connection.execute(sql, found))
 
 
-def _next_try(context: JobContext, table: TableToFlush) -> str:
+def _next_try(context: JobContext, table: HotSource) -> str:
     """Describes when a table whose audit failed is retried."""
     found = [one for one in paused_flushes(context.connection) if one.table == table.definition.ref]
     return f"the next try is {found[0].next_try}" if found else "it was dropped"
@@ -202,5 +203,5 @@ def sync_manifests(context: JobContext, tables: Sequence[TableRef], totals: Tota
     totals.unwritten += [f"{problem}; the next run will write it" for problem in problems]
 
 
-def _name(table: TableToFlush) -> str:
+def _name(table: HotSource) -> str:
     return f"{table.definition.catalog}.{table.definition}"

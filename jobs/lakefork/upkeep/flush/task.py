@@ -1,8 +1,7 @@
 """The Spark task of a flush: reads slices of hot rows as Arrow, keeps the newest versions, writes batches."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -14,22 +13,10 @@ from lakefork.cold.statistics import BatchFacts
 from lakefork.errors import StorageError
 from lakefork.garbage import garbage_collection_paused
 from lakefork.hot.connections import ArrowConnection
-from lakefork.hot.ranges import middle_key_query, versions_query
-from lakefork.hot.tables import HotTable
 from lakefork.model.tables import SEQ, USER_ID, TableDefinition
-from lakefork.read.newest import Newest, TooLargeError, newest_versions, repeated_keys
-from lakefork.upkeep.flush.plan import FlushTask, Slice
-
-
-@dataclass(frozen=True)
-class TableToFlush:
-    definition: TableDefinition
-    hot: tuple[HotTable, ...]
-
-    @property
-    def key(self) -> list[str]:
-        owner = [USER_ID] if self.definition.per_user else []
-        return owner + [column.name for column in self.definition.key]
+from lakefork.read.newest import Newest, repeated_keys
+from lakefork.read.slices import HotSource, read_slices
+from lakefork.upkeep.flush.plan import FlushTask
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,7 @@ class TaskReport:
 
 
 @garbage_collection_paused()
-def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task: FlushTask) -> TaskReport:
+def run_task(environment: TaskEnvironment, tables: Sequence[HotSource], task: FlushTask) -> TaskReport:
     use_lean_memory()
     files: list[StagedFile] = []
     read: dict[int, int] = {}
@@ -86,7 +73,7 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     try:
         reader.join_snapshot(environment.snapshot)
         with psycopg.connect(environment.dsn, autocommit=True, row_factory=dict_row) as catalog:
-            for table_index, newest in _read_all(environment, reader, tables, task.slices):
+            for table_index, newest in read_slices(reader, tables, task.slices, environment.slice_bytes):
                 read[table_index] = read.get(table_index, 0) + newest.read
                 kept[table_index] = kept.get(table_index, 0) + newest.rows.num_rows
                 try:
@@ -99,45 +86,10 @@ def run_task(environment: TaskEnvironment, tables: Sequence[TableToFlush], task:
     return TaskReport(len(users), files, read, kept, failed, tuple(said))
 
 
-def _read_all(
-    environment: TaskEnvironment, reader: ArrowConnection, tables: Sequence[TableToFlush], slices: Sequence[Slice]
-) -> Iterator[tuple[int, Newest]]:
-    """Reads a slice, in halves if its rows are larger than the average that it was planned with."""
-    waiting = list(reversed(slices))
-    while waiting:
-        one = waiting.pop()
-        table = tables[one.table]
-        try:
-            newest = _read(reader, table, one, environment.slice_bytes)
-        except TooLargeError:
-            halves = _halves(reader, table, one)
-            waiting += reversed(halves)
-            if halves:
-                continue
-            newest = _read(reader, table, one, sys.maxsize)
-        yield one.table, newest
-
-
-def _read(reader: ArrowConnection, table: TableToFlush, one: Slice, max_bytes: int) -> Newest:
-    query = versions_query(table.definition, table.hot, one.users, one.low, one.high)
-    with reader.stream(query) as batches:
-        return newest_versions(batches, table.definition.arrow_schema, table.key, SEQ, max_bytes)
-
-
-def _halves(reader: ArrowConnection, table: TableToFlush, one: Slice) -> list[Slice]:
-    """Splits a slice by users, or by the keys of one user; empty if there is only one key."""
-    if one.users and len(one.users) > 1:
-        middle = len(one.users) // 2
-        return [replace(one, users=one.users[:middle]), replace(one, users=one.users[middle:])]
-    with reader.stream(middle_key_query(table.definition, table.hot, one.users, one.low, one.high)) as batches:
-        found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-    return [replace(one, high=found[0]), replace(one, low=found[0])] if found else []
-
-
 def _write(
     environment: TaskEnvironment,
     catalog: Any,
-    table: TableToFlush,
+    table: HotSource,
     table_index: int,
     newest: Newest,
     say: Callable[[str], None],
