@@ -10,7 +10,7 @@ before that nobody sees anything. Rows, `_seq`, deleted rows, schema versions an
 `replace` a namespace of that name; `by_reference` shares files of this installation with another catalog instead of
 copying them.
 
-**When it fails:** nothing was restored, and the next restore removes what was staged. *There is a namespace already*:
+**When it fails:** nothing was restored, and the next restore removes what was staged. *Already exists*:
 use another name, or `replace`. *Is damaged*, *is missing*: the backup is not whole; take another one
 (`lakefork backup verify`).
 """

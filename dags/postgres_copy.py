@@ -12,7 +12,7 @@ all tables appear in one commit.
 
 **When it fails:** what is copied is kept. Clear the task, or run it with the same `copy_id` and `resume`, and it goes
 on under the same snapshot. *The snapshot is lost*: add `not_consistent`, and parts that have changed are copied again.
-Not wanted any more: `lakefork copy abandon COPY_ID` lets the snapshot go and removes staged files.
+No longer wanted: `lakefork copy abandon COPY_ID` lets the snapshot go and removes staged files.
 """
 
 from airflow.sdk import dag

@@ -802,6 +802,7 @@ CREATE INDEX job_table_catalog ON lakefork.job_table (catalog_id);
 CREATE INDEX job_user_user ON lakefork.job_user (catalog_id, user_id);
 
 \ir tables/copy.sql
+\ir tables/follow.sql
 
 -- The scripts of schema/upgrades that this database has had, or never needed.
 CREATE TABLE lakefork.schema_upgrade (
@@ -837,6 +838,7 @@ INSERT INTO lakefork.schema_upgrade (name, lakefork_version) VALUES
     ('0002_jobs_and_schema_files', '0.2.0'),
     ('0020_api_server', '0.2.0'),
     ('0030_copies', '0.2.0'),
+    ('0031_follow', '0.2.0'),
     ('0040_backup', '0.2.0'),
     ('0055_streams', '0.2.0');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);

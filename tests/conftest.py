@@ -88,6 +88,16 @@ def _quick_directory(paths: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def logical(make_settings: Callable[..., Settings]) -> Iterator[EmbeddedPostgres]:
+    """Another server, which sends its changes."""
+    options = {"wal_level": "logical", "max_replication_slots": "20", "max_prepared_transactions": "5"}
+    server = EmbeddedPostgres(make_settings(), server_options={"fsync": "off", "max_wal_size": "1GB", **options})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def template(postgres: str) -> str:
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute("CREATE DATABASE template_lakefork")

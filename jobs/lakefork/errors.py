@@ -109,6 +109,18 @@ class SnapshotLostError(LakeforkError):
     retryable = True
 
 
+class CopyRequiredError(LakeforkError):
+    """Changes of a source are lost: only a new copy makes the target equal to it."""
+
+    code = "copy_required"
+
+
+class TargetDiffersError(LakeforkError):
+    """The target of followed changes is not what the source was: somebody has to look."""
+
+    code = "target_differs"
+
+
 class SetupError(LakeforkError):
     """The machine or the configuration lacks something."""
 

@@ -102,7 +102,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY f.table_id, f.data_file_id
 $$;
 
--- Keeps digests, and forgets those of files that no catalog has any more.
+-- Keeps digests, and forgets those of files that no catalog has.
 CREATE FUNCTION lakefork.remember_digests(p_files bigint[], p_digests text[], p_sizes bigint[]) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO lakefork.file_digest (data_file_id, digest, size_bytes) SELECT * FROM unnest(p_files, p_digests,

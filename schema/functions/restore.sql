@@ -148,14 +148,14 @@ BEGIN
         AND r.full_path IS NULL;
     IF missing > 0 THEN
         RAISE EXCEPTION
-            '% file(s) of the backup are not in this installation any more: restore it without BY REFERENCE', missing
+            '% file(s) of the backup are no longer in this installation: restore it without BY REFERENCE', missing
             USING ERRCODE = 'LFN01';
     END IF;
     SELECT count(*) INTO missing FROM lakefork.restore_file r
         JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = r.source_file_id
     WHERE r.job_id = p_job_id AND r.path IS NULL;
     IF missing > 0 THEN
-        RAISE EXCEPTION '%', format('this catalog has %s file(s) of the backup already: ', missing)
+        RAISE EXCEPTION '%', format('%s file(s) of the backup are already in this catalog: ', missing)
             || 'files are shared with another catalog only, restore it without BY REFERENCE'
             USING ERRCODE = 'LFV01';
     END IF;

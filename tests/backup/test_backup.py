@@ -23,7 +23,7 @@ def test_a_namespace_restores_under_another_name_as_it_was(backup_lake: BackupLa
     assert result["backup_id"] == done["backup_id"]
     assert backup_lake.state("again") == before
     assert backup_lake.verify(done["backup_id"]).problems == ()
-    assert backup_lake.sql("SELECT name FROM lakefork.snapshot_tag") == [], "nothing is pinned any more"
+    assert backup_lake.sql("SELECT name FROM lakefork.snapshot_tag") == [], "nothing is pinned"
     assert backup_lake.fsck() == []
 
 
@@ -157,7 +157,7 @@ def test_a_restore_over_a_namespace_that_exists_is_refused_or_replaces_it(backup
     backup_lake.run("DROP TABLE app.mine; CREATE TABLE app.other (id BIGINT PRIMARY KEY); UPDATE app.ours SET v = 'x'")
     changed = backup_lake.state()
     snapshot = backup_lake.sql("SELECT max(snapshot_id) FROM ducklake_snapshot")[0][0]
-    with pytest.raises(InvalidInputError, match="there is a namespace app already: restore under another name, or"):
+    with pytest.raises(InvalidInputError, match="namespace app already exists: restore under another name, or"):
         backup_lake.restore()
     assert backup_lake.state() == changed
     backup_lake.restore(replace=True)
@@ -241,7 +241,7 @@ def test_by_reference_shares_the_files_of_this_installation(backup_lake: BackupL
     new = set(data.parent.rglob("batch-*.parquet")) - files
     assert new and all("other" in path.parts for path in new), "only rows that were hot are copied"
     with pytest.raises(
-        InvalidInputError, match=r"this catalog has \d+ file\(s\) of the backup already: files are shared with"
+        InvalidInputError, match=r"\d+ file\(s\) of the backup are already in this catalog: files are shared with"
     ):
         backup_lake.restore(namespace="again", by_reference=True)
     backup_lake.run("DROP TABLE app.mine; DROP TABLE app.ours; DROP TABLE app.events; DROP NAMESPACE app")
@@ -259,7 +259,7 @@ def test_by_reference_of_files_that_are_gone_is_refused(backup_lake: BackupLake)
     backup_lake.run("DROP TABLE app.mine; DROP TABLE app.ours; DROP TABLE app.events; DROP NAMESPACE app")
     gc(backup_lake.flush_lake, retain_snapshots=1)
     backup_lake.create_catalog("other")
-    with pytest.raises(NotFoundError, match=r"file\(s\) of the backup are not in this installation any more"):
+    with pytest.raises(NotFoundError, match=r"file\(s\) of the backup are no longer in this installation"):
         backup_lake.restore(catalog="other", by_reference=True)
     assert backup_lake.rows("SHOW NAMESPACES", catalog="other") == []
     assert backup_lake.sql("SELECT count(*) FROM lakefork.restore_file") == [(0,)]
@@ -291,7 +291,7 @@ def test_places_obey_the_roots_and_keep_apart_from_data(backup_lake: BackupLake)
         backup_lake.backup()
     with pytest.raises(NotFoundError, match="there is no backup at"):
         backup_lake.restore(namespace="x")
-    with pytest.raises(NotFoundError, match="there is no namespace nothing in catalog main"):
+    with pytest.raises(NotFoundError, match="namespace nothing does not exist in catalog main"):
         backup_lake.backup(namespace="nothing")
 
 

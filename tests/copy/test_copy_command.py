@@ -42,11 +42,11 @@ def test_copies_are_listed_compared_and_given_up(lab: CopyLab, capsys: pytest.Ca
     assert (
         code == 1 and text == "public.t part 1 of 3 has 666 row(s) on the source and 665 on the target\n"
     ) or "on the source and" in text
-    with pytest.raises(InvalidInputError, match="copy one is completed: there is nothing to give up"):
+    with pytest.raises(InvalidInputError, match="copy one is completed: there is nothing to abandon"):
         lakefork(capsys, "abandon", "one")
     with pytest.raises(InvalidInputError, match="lakefork copy resume needs a COPY_ID"):
         lakefork(capsys, "resume")
-    with pytest.raises(NotFoundError, match="there is no copy 'two'"):
+    with pytest.raises(NotFoundError, match="copy 'two' does not exist"):
         lakefork(capsys, "compare", "two")
 
 

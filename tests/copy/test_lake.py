@@ -96,7 +96,7 @@ REFUSED = {
     "CREATE TABLE n.deep (id int PRIMARY KEY, a int[]); INSERT INTO n.deep VALUES (1, '{{1},{2}}')": "a row of n.deep has in a a value",
     "CREATE TABLE n.reserved (_seq int PRIMARY KEY)": "n.reserved: the name _seq is reserved",
     'CREATE TABLE n.twice ("A" int PRIMARY KEY, a int)': "two columns are called a, but for upper and lower case",
-    "CREATE TABLE n.there (id int PRIMARY KEY)": "catalog main has a table n.there already",
+    "CREATE TABLE n.there (id int PRIMARY KEY)": "table n.there already exists in catalog main",
 }
 
 
@@ -118,6 +118,34 @@ def test_only_tables_matter_to_the_lake(lab: CopyLab, catalog: str) -> None:
         "CREATE FUNCTION of_b(b) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE VIEW view_of_b AS SELECT * FROM b"
     )
     assert lab.into_lake(include=["public.a"])["rows"] == 1
+
+
+def test_defaults_that_the_lake_can_have_are_kept(lab: CopyLab, catalog: str) -> None:
+    lab.on_source(
+        """CREATE TYPE mood AS ENUM ('sad', 'it''s ok'); CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 7';
+        CREATE TABLE t (id bigserial PRIMARY KEY, t text DEFAULT 'a''b(c)::d', n numeric(9,2) DEFAULT -1.50, m mood DEFAULT 'it''s ok', b boolean DEFAULT true,
+            d date DEFAULT '2024-02-29', u uuid DEFAULT gen_random_uuid(), at timestamptz NOT NULL DEFAULT now(), j jsonb DEFAULT '{"a": [1]}', x int DEFAULT f(), z text DEFAULT NULL)"""
+    )
+    lab.into_lake(copy_id="one")
+    with lab.lake() as lake:
+        lake.run("INSERT INTO public.t (x) VALUES (1)")
+        ((t, n, m, b, d, u, at, j, x, z),) = lake.rows("SELECT t, n, m, b, d, u, at, j, x, z FROM public.t")
+        assert (t, n, m, b, d, j, x, z) == (
+            "a'b(c)::d",
+            Decimal("-1.50"),
+            "it's ok",
+            True,
+            datetime.date(2024, 2, 29),
+            '{"a": [1]}',
+            1,
+            None,
+        )
+        assert isinstance(u, uuid.UUID) and abs(at - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(
+            minutes=5
+        )
+    assert lab.catalog("SELECT notes FROM system.copies") == [
+        (["default public.f() of public.t.x is not kept: the lake has no such function"],)
+    ]
 
 
 def test_types_without_an_equal_become_text_on_request(lab: CopyLab, catalog: str) -> None:

@@ -91,7 +91,7 @@ def test_a_resumed_copy_does_nothing_again_and_is_the_same_copy(lab: CopyLab, mo
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match=f"copy one was begun with {what}"):
             lab.copy(**{"copy_id": "one", "resume": True, "split_larger_than": "500KB", **params})
-    with pytest.raises(ConflictError, match="copy 'one' already"):
+    with pytest.raises(ConflictError, match="copy 'one' already exists"):
         lab.copy(copy_id="one", split_larger_than="500KB", drop_if_exists=True)
     lab.on_source("UPDATE small SET v = 'changed'")
     resume(lab)

@@ -113,7 +113,7 @@ def test_names_of_what_is_restored(
 def test_names_that_cannot_be_given() -> None:
     with pytest.raises(NotFoundError, match="the backup has no namespace x; it has a, b"):
         choose_namespaces(["a", "b"], True, "x")
-    with pytest.raises(InvalidInputError, match="there is a namespace App already"):
+    with pytest.raises(InvalidInputError, match="namespace App already exists"):
         require_free_names(["App"], {"app": 3}, replace=False)
     assert require_free_names(["App", "new"], {"app": 3}, replace=True) == [3]
 

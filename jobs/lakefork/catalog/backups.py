@@ -92,7 +92,7 @@ def end_dead_backups(connection: Connection, place: str, job_id: str) -> list[st
 
 
 def begin_backup(connection: Connection, begun: Begun) -> None:
-    """Pins the snapshot too; fails if what it had is not complete any more."""
+    """Pins the snapshot too; fails if its snapshot is no longer complete."""
     with domain_errors(), connection.transaction():
         connection.execute(_SQL["begin_backup"], vars(begun))
         connection.execute(

@@ -119,7 +119,7 @@ def file_contents(
 
 
 def dead_restores(connection: Connection, job_id: str) -> list[str]:
-    """Restores that left something staged, and that nobody works on any more."""
+    """Restores that left something staged, and that nobody works on."""
     return [row["job_id"] for row in connection.execute(_SQL["dead_restores"], {"job_id": job_id})]
 
 

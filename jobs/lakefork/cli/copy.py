@@ -39,6 +39,9 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--unsupported-types", choices=["refuse", "text"], help="of the lake (default: refuse)")
     parser.add_argument("--no-compare", action="store_true", help="do not compare source and target at the end")
     parser.add_argument("--follow", action="store_true", help="keep a replication slot that begins where the copy ends")
+    parser.add_argument(
+        "--replica-identity-full", action="store_true", help="follow: tables without a key send whole old rows"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would be copied, and nothing else")
     parser.add_argument("--not-consistent", action="store_true", help="resume: take a new snapshot if it is lost")
     parser.set_defaults(run=copy)
@@ -53,7 +56,8 @@ def params_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "table_jobs", "index_jobs", "large_object_jobs", "skip", "unsupported_types",
     )  # fmt: skip
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    given |= {name: True for name in ("roles", "drop_if_exists", "follow", "dry_run") if getattr(arguments, name)}
+    flags = ("roles", "drop_if_exists", "follow", "replica_identity_full", "dry_run")
+    given |= {name: True for name in flags if getattr(arguments, name)}
     if arguments.no_compare:
         given["compare"] = False
     if arguments.new_id:
@@ -95,7 +99,7 @@ def copy(arguments: argparse.Namespace) -> int:
     removed = commands.abandon(database(), copy_id, _storage())
     return respond(
         arguments,
-        f"copy {copy_id} is given up, {removed} staged file(s) are removed",
+        f"copy {copy_id} was abandoned, {removed} staged file(s) were removed",
         {"copy_id": copy_id, "removed": removed},
     )
 

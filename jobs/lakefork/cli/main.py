@@ -9,7 +9,7 @@ import traceback
 from typing import NoReturn
 
 from lakefork import __version__
-from lakefork.cli import api, backups, catalogs, clients, copy, installation, jobs, rows
+from lakefork.cli import api, backups, catalogs, clients, copy, follow, installation, jobs, rows
 from lakefork.cli.answers import wants_json
 from lakefork.errors import LakeforkError, StorageError, UnexpectedError, os_reason
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lakefork {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    for room in (installation, rows, jobs, catalogs, api, copy, backups, clients):
+    for room in (installation, rows, jobs, catalogs, api, copy, follow, backups, clients):
         room.add_parsers(commands)
     commands.choices["completion"].set_defaults(parser=parser)
 

@@ -220,6 +220,9 @@ class PostgresCopyParams(JobParams):
     compare: bool = Field(True, description="Compare source and target at the end, and fail if they differ.")
     dry_run: bool = Field(False, description="Only print what would be copied, with sizes and parts.")
     follow: bool = Field(False, description="Keep a replication slot that begins where the copy ends.")
+    replica_identity_full: bool = Field(
+        False, description="With follow: tables without a key get REPLICA IDENTITY FULL on the source."
+    )
     copy_id: str | None = Field(None, pattern=COPY_ID, description="The copy's name; with resume: which one goes on.")
     resume: bool = Field(False, description="Go on with a copy that was interrupted, failed or cancelled.")
     not_consistent: bool = Field(
@@ -248,6 +251,8 @@ class PostgresCopyParams(JobParams):
             raise ValueError("give either target or into")
         if self.not_consistent and not self.resume:
             raise ValueError("not_consistent is for resume alone")
+        if self.follow and self.into is not None:
+            raise ValueError("follow is not implemented yet for a copy into a catalog: leave it out, or give a target")
         if self.owner_columns and self.target is not None:
             raise ValueError("owner_columns are for a copy into a catalog")
         return self
@@ -275,6 +280,23 @@ def bytes_of(size: str | int) -> int:
     if found is None or (unit and unit != "B" and not unit.endswith("B")):
         raise ValueError(f"{size!r} is no size: write 250MB, 1GB or a number of bytes")
     return int(float(found[1]) * _UNITS[unit])
+
+
+class PostgresFollowParams(JobParams):
+    job = "postgres_follow"
+
+    copy_id: str | None = Field(None, pattern=COPY_ID, description="Which copy; empty: all that are followed.")
+    until: str = Field(
+        "current",
+        pattern=r"^(current|[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})$",
+        description="How far: current (what the source has committed when the run begins), or an LSN of the source.",
+    )
+    max_seconds: float | None = Field(
+        None, gt=0, description="Stop behind the transaction that is applied then; empty: no limit."
+    )
+
+    def lease_name(self) -> None:
+        """Each copy has a lease of its own."""
 
 
 class NamespaceBackupParams(JobParams):
@@ -338,6 +360,7 @@ JOBS: dict[str, type[JobParams]] = {
         RetentionGcParams,
         FileCleanupParams,
         PostgresCopyParams,
+        PostgresFollowParams,
         NamespaceBackupParams,
         NamespaceRestoreParams,
     )

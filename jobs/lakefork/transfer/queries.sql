@@ -3,7 +3,8 @@ SELECT n.nspname AS schema, c.relname AS table, array_agg(a.attname::text ORDER 
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND (n.nspname = 'lakefork' OR n.nspname = 'public' AND c.relname LIKE 'ducklake\_%%')
+WHERE c.relkind = 'r' AND c.relpersistence = 'p'
+    AND (n.nspname = 'lakefork' OR n.nspname = 'public' AND c.relname LIKE 'ducklake\_%%')
 GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- client_tables: the views for stock DuckDB, with columns and types as DuckDB understands them

@@ -38,7 +38,7 @@ class Backups:
             if statement.namespace is not None and not find_namespaces(
                 connection, catalog.catalog_id, statement.namespace
             ):
-                raise NotFoundError(f"there is no namespace {statement.namespace}; SHOW NAMESPACES lists them")
+                raise NotFoundError(f"namespace {statement.namespace} does not exist; SHOW NAMESPACES lists them")
             self._open(connection, catalog, statement.to)
             params = {
                 "catalog": catalog.name, "namespace": statement.namespace, "to": statement.to,

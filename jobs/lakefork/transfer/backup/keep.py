@@ -1,4 +1,4 @@
-"""Removes backups that are not wanted any more, and files at a place that no backup needs.
+"""Removes old backups, and files at a place that no backup needs.
 
 What guards it: the place is ours by its marker and by the lease; all manifests there can be read; the manifest of a
 backup goes before its files, so that what is left is never taken for a backup; a file that any backup needs stays; what
@@ -33,7 +33,7 @@ def finish_removals(context: JobContext, place: Place) -> None:
 
 
 def remove_unneeded(context: JobContext, place: Place, newest: BackupManifest, going: Sequence[str]) -> dict[str, Any]:
-    """going: backups that are not wanted any more; those that are being restored stay until the next time."""
+    """going: backups to remove; those that are being restored stay until the next time."""
     listing = place.listing()
     in_use = backups_being_restored(context.connection, place_of(place.path))
     going = [one for one in going if one not in in_use and one != newest.backup_id]
@@ -68,7 +68,7 @@ def remove_unneeded(context: JobContext, place: Place, newest: BackupManifest, g
 
 
 def _note_gone(context: JobContext, place: Place, backup_ids: Sequence[str]) -> None:
-    """Their manifests are not there any more."""
+    """Their manifests are gone."""
     note_removed(context.connection, backup_ids)
     for backup_id in backup_ids:
         remove_empty_directories([], f"{place.path}/backups/{backup_id}")
@@ -80,7 +80,7 @@ def _needed(place: Place, listing: Listing, going: Sequence[str], newest: Backup
     if damaged:
         raise damaged[0]
     if newest.backup_id not in [one.backup_id for one in manifests]:
-        raise DamagedBackupError(f"backup {newest.backup_id} is gone again")
+        raise DamagedBackupError(f"backup {newest.backup_id} was removed in the meantime")
     lists: dict[str, dict[str, Stored]] = {}
     return {digest for one in manifests if one.backup_id not in going for digest in place.files_of(one, lists)}
 

@@ -260,6 +260,6 @@ def require_free_names(names: Iterable[str], existing: Mapping[str, int], *, rep
     taken = [(name, existing[fold(name)]) for name in names if fold(name) in existing]
     if taken and not replace:
         raise InvalidInputError(
-            f"there is a namespace {taken[0][0]} already: restore under another name, or replace it (REPLACE)"
+            f"namespace {taken[0][0]} already exists: restore under another name, or replace it (REPLACE)"
         )
     return [schema_id for _, schema_id in taken]

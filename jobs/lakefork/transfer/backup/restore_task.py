@@ -33,7 +33,7 @@ def _of_first_attempt(target: str, expected: Content, source: Destination) -> Co
     found = read_content(target, source.storage)
     if found != expected:
         raise StorageError(
-            f"{target} exists already, and somebody else wrote it: Postgres may have been restored to an earlier time. "
-            "Run it again, and other names are used"
+            f"{target} already exists and was written by somebody else: Postgres may have been restored to an "
+            "earlier time. Run it again, and other names are used"
         )
     return found

@@ -90,7 +90,7 @@ class _Backup:
         versions = sum(waiting for _, _, waiting in subject.waiting)
         self._context.progress(
             f"to copy: {copies.files:,} file(s), {copies.bytes:,} bytes, and {versions:,} version(s) of hot rows; "
-            f"{len(copies.relied_on):,} file(s) are at {self._name} already; "
+            f"{len(copies.relied_on):,} file(s) are already at {self._name}; "
             f"to remove: {', '.join(going) or 'no backup'}"
         )
         return {
@@ -126,7 +126,7 @@ class _Backup:
         note_verified(self._context.connection, manifest.backup_id, found.percent, len(found.problems))
         if found.problems:
             raise JobFailedError(
-                f"backup {manifest.backup_id} is damaged already: {len(found.problems):,} problem(s), the first: "
+                f"backup {manifest.backup_id} is damaged: {len(found.problems):,} problem(s), the first: "
                 f"{found.problems[0]}",
                 result,
             )
@@ -187,7 +187,7 @@ class _Backup:
         copies = plan_copies(_files_of(subject), before.reliable)
         self._context.progress(
             f"{_named(subject)} as of {begun.taken_at:%Y-%m-%d %H:%M:%S} UTC: {copies.files:,} file(s) with "
-            f"{copies.bytes:,} bytes to copy, {len(copies.relied_on):,} are at {self._name} already"
+            f"{copies.bytes:,} bytes to copy, {len(copies.relied_on):,} are already at {self._name}"
         )
         digests = self._copy_files(copies, subject.files.num_rows)
         self._context.check_leases()
@@ -264,7 +264,9 @@ class _Backup:
         listing = self._place.listing()
         missing = [digest for digest, one in self._place.files_of(manifest).items() if not listing.has(one)]
         if missing:
-            raise StorageError(f"{len(missing):,} file(s) are missing at {self._name} again: {names_of(missing)}")
+            raise StorageError(
+                f"{len(missing):,} file(s) disappeared from {self._name} in the meantime: {names_of(missing)}"
+            )
         self._context.check_leases()
         self._place.publish(manifest)
         self._context.with_reconnect(

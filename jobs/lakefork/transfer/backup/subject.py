@@ -76,7 +76,9 @@ def require_namespace(connection: Connection, catalog: Catalog, namespace: str |
     """All of a catalog's, or one; raises where it is not there."""
     found = find_namespaces(connection, catalog.catalog_id, namespace)
     if namespace is not None and not found:
-        raise NotFoundError(f"there is no namespace {namespace} in catalog {catalog.name}; SHOW NAMESPACES lists them")
+        raise NotFoundError(
+            f"namespace {namespace} does not exist in catalog {catalog.name}; SHOW NAMESPACES lists them"
+        )
     return found
 
 

@@ -76,8 +76,8 @@ def reset_changed_parts(run: CopyRun, target: Endpoint, inventory: Inventory) ->
 
 
 def _require_still_empty(inventory: Inventory, planned: Steps) -> None:
-    """A table that had no row has no step; if it has some now, the plan does not fit any more."""
+    """A table that had no row has no step; if it has some now, the plan no longer fits."""
     with_steps = {row["table_oid"] for row in planned}
     for table in inventory.tables:
         if inventory.parts[table.oid] and table.oid not in with_steps:
-            raise InvalidInputError(f"{table} was empty when the copy began, and is not any more: begin a new one")
+            raise InvalidInputError(f"{table} was empty when the copy began and no longer is: begin a new one")

@@ -48,14 +48,14 @@ def list_parts(params: PostgresCopyParams) -> list[dict[str, Any]]:
     ]
 
 
-def compare_now(dsn: str, copy_id: str) -> list[str]:
-    """As source and target are: under the copy's snapshot while that is held, else as the source is now."""
+def compare_now(dsn: str, copy_id: str, *, of_now: bool = False) -> list[str]:
+    """Under the copy's snapshot while that is held, else (or with of_now) as the source is now."""
     with connect(dsn) as connection:
         copy = state.find_copy(connection, copy_id)
     if copy.target is None:
         raise InvalidInputError(f"copy {copy_id} went into catalog {copy.into_catalog!r}: its run compared it")
     try:
-        return _compare(params_of(copy), copy.target, copy.snapshot_name)
+        return _compare(params_of(copy), copy.target, None if of_now else copy.snapshot_name)
     except SnapshotLostError:  # before, or by now: a copy that is complete lets its snapshot go
         return _compare(params_of(copy), copy.target, None)
 
@@ -72,7 +72,7 @@ def abandon(dsn: str, copy_id: str, storage: StorageOptions) -> int:
     with connect(dsn) as connection:
         copy = state.find_copy(connection, copy_id)
         if copy.status == "completed":
-            raise InvalidInputError(f"copy {copy_id} is completed: there is nothing to give up")
+            raise InvalidInputError(f"copy {copy_id} is completed: there is nothing to abandon")
         row = connection.execute(
             "UPDATE lakefork.copy c SET status = 'abandoned', finished_at = clock_timestamp() "
             "WHERE copy_id = %s AND NOT EXISTS (SELECT FROM lakefork.lease l "

@@ -4,6 +4,7 @@ The databases compute the digests; the rows do not leave them.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,6 +113,16 @@ def _digests(session: Session, name: str, query: bytes) -> dict[int, tuple[int, 
 
 
 Item = tuple[str, str, str, str, str]  # namespace, table, kind, name, definition
+# How Postgres shows IN over varchar before it was dumped and restored, and afterwards.
+_CAST_ARRAY = re.compile(r"\(ARRAY\[((?:'(?:[^']|'')*'::[a-z ]+(?:, )?)+)\]\)::text\[\]")
+_ELEMENT = re.compile(r"'(?:[^']|'')*'::[a-z ]+")
+
+
+def canonical(definition: Any) -> Any:
+    """The same for definitions that mean the same before and after pg_dump."""
+    if not isinstance(definition, str):
+        return definition
+    return _CAST_ARRAY.sub(lambda found: "ARRAY[" + _ELEMENT.sub(r"(\g<0>)::text", found[1]) + "]", definition)
 
 
 def _definitions_differ(
@@ -145,7 +156,7 @@ def _items(
         SQL["definitions"], {"namespaces": [one for one, _ in listed], "names": [one for _, one in listed]}
     )
     return {
-        (row["namespace"], row["table_name"], row["kind"], row["name"]): row["definition"]
+        (row["namespace"], row["table_name"], row["kind"], row["name"]): canonical(row["definition"])
         for row in rows
         if row["kind"] not in ("index", "constraint") or (row["namespace"], row["name"]) not in unbuilt
     }

@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from lakefork.errors import LakeforkError
+from lakefork.transfer.postgres_copy.inventory import OwnedSequence
 from lakefork.transfer.postgres_copy.plan import MB, Table, copy_in, copy_out, quote
 from lakefork.transfer.postgres_copy.psql import is_available, read_by_psql
 from lakefork.transfer.postgres_copy.sessions import SQL, Endpoint, Session, foreign_error
@@ -25,6 +26,7 @@ CREATE TABLE IF NOT EXISTS lakefork_copy.mark (
 )"""
 PHASES = {"pre_data": -1, "post_data": -2, "foreign_keys": -3, "roles": -4}
 LO_BYTES = 1 << 20
+SEQUENCES_AT_ONCE = 500
 LARGE_BYTES = 4 * MB  # beyond that, psql is started sooner than Python has read
 
 
@@ -158,6 +160,25 @@ def run_once(target: Session, copy_id: str, phase: str, script: str) -> bool:
             target.execute(script.encode())  # without parameters: all statements in one message
         target.execute("SET search_path = ''")
     return True
+
+
+def set_sequences(source: Session, target: Session, sequences: Sequence[OwnedSequence]) -> None:
+    """As they stand now, which is past whatever the snapshot has seen of them."""
+    for start in range(0, len(sequences), SEQUENCES_AT_ONCE):
+        some = sequences[start : start + SEQUENCES_AT_ONCE]
+        union = " UNION ALL ".join(
+            f"SELECT {place} AS place, last_value, is_called FROM {one.qualified}" for place, one in enumerate(some)
+        )
+        rows = source.execute(union.encode()).fetchall()
+        target.execute(
+            "SELECT count(setval(n::regclass, v, c)) "
+            "FROM unnest(%s::text[], %s::bigint[], %s::boolean[]) AS s (n, v, c)",
+            (
+                [some[row["place"]].qualified for row in rows],
+                [row["last_value"] for row in rows],
+                [row["is_called"] for row in rows],
+            ),
+        )
 
 
 def copy_large_objects(source: Session, target: Session, detail: Mapping[str, Any]) -> Copied:

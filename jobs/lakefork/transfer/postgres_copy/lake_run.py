@@ -24,6 +24,7 @@ from lakefork.storage.paths import path_part
 from lakefork.transfer.postgres_copy import state
 from lakefork.transfer.postgres_copy.into_lake import IntoLake
 from lakefork.transfer.postgres_copy.inventory import Inventory
+from lakefork.transfer.postgres_copy.lake_defaults import with_defaults
 from lakefork.transfer.postgres_copy.lake_types import LakeTable, lake_table
 from lakefork.transfer.postgres_copy.plan import MB, Part, part_steps
 from lakefork.transfer.postgres_copy.run import CopyRun, require_same_tables, run_steps, take_plan
@@ -135,6 +136,9 @@ class LakeDestination:
                 f"the lake has no type for {', '.join(refused[:10])}{more}: set unsupported_types to text, or "
                 "exclude them"
             )
+        with contextlib.closing(run.open_source()) as session, source_errors(run.source.name):
+            found, notes = with_defaults(session, found)
+        inventory.notes += notes
         return found
 
     def _namespaces(self, run: CopyRun, catalog: Catalog, lake: Sequence[LakeTable]) -> dict[str, Namespace]:
@@ -158,7 +162,7 @@ class LakeDestination:
         for table in lake:
             known = found.get(fold(table.namespace))
             if known and (known.schema_id, fold(table.name)) in names:
-                raise ConflictError(f"catalog {catalog.name} has a table {table.namespace}.{table.name} already")
+                raise ConflictError(f"table {table.namespace}.{table.name} already exists in catalog {catalog.name}")
         made = {key: Namespace(None, name, f"{catalog.data_path}/{path_part(name)}") for key, name in wanted.items()}
         return {**made, **{key: one for key, one in found.items() if key in wanted}}
 

@@ -8,14 +8,12 @@ from lakefork.errors import ConflictError, InvalidInputError, JobFailedError, Se
 from lakefork.transfer.postgres_copy import state
 from lakefork.transfer.postgres_copy.archive import Archive, dump_definitions
 from lakefork.transfer.postgres_copy.compare import compare_databases
-from lakefork.transfer.postgres_copy.into_postgres import MARKS, IntoPostgres, read_marks, run_once
+from lakefork.transfer.postgres_copy.into_postgres import MARKS, IntoPostgres, read_marks, run_once, set_sequences
 from lakefork.transfer.postgres_copy.inventory import Inventory, require_lock_room
 from lakefork.transfer.postgres_copy.plan import quote
 from lakefork.transfer.postgres_copy.run import CopyRun, require_same_tables, run_steps, take_plan
 from lakefork.transfer.postgres_copy.sessions import SQL, Endpoint, Session, find_endpoint, source_errors
 from lakefork.transfer.postgres_copy.steps import built_here, data_steps, foreign_key_script, foreign_key_steps
-
-SEQUENCES_AT_ONCE = 500
 
 
 class PostgresDestination:
@@ -153,24 +151,8 @@ class PostgresDestination:
         )
 
     def _set_sequences(self, run: CopyRun, inventory: Inventory, session: Session) -> None:
-        """As they stand now, which is past whatever the snapshot has seen of them."""
         with contextlib.closing(run.open_source()) as source, source_errors(run.source.name):
-            for start in range(0, len(inventory.sequences), SEQUENCES_AT_ONCE):
-                some = inventory.sequences[start : start + SEQUENCES_AT_ONCE]
-                union = " UNION ALL ".join(
-                    f"SELECT {place} AS place, last_value, is_called FROM {one.qualified}"
-                    for place, one in enumerate(some)
-                )
-                rows = source.execute(union.encode()).fetchall()
-                session.execute(
-                    "SELECT count(setval(n::regclass, v, c)) "
-                    "FROM unnest(%s::text[], %s::bigint[], %s::boolean[]) AS s (n, v, c)",
-                    (
-                        [some[row["place"]].qualified for row in rows],
-                        [row["last_value"] for row in rows],
-                        [row["is_called"] for row in rows],
-                    ),
-                )
+            set_sequences(source, session, inventory.sequences)
 
     def _finish_definitions(self, run: CopyRun, inventory: Inventory, session: Session, archive: Archive) -> None:
         run.begin_phase("triggers and comments")

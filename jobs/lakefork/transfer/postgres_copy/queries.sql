@@ -19,7 +19,7 @@ FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_am am ON am.oid = c.relam
 WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S') AND n.nspname !~ '^pg_'
-    AND n.nspname NOT IN ('information_schema', 'lakefork_copy')
+    AND n.nspname NOT IN ('information_schema', 'lakefork_copy', 'lakefork_follow')
   AND c.relpersistence <> 't'
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
       AND d.deptype = 'e')
@@ -159,7 +159,7 @@ SELECT current_setting('max_locks_per_transaction')::bigint AS per_transaction,
 
 -- user_objects: something that users made, if there is anything
 SELECT format('%%I.%%I', n.nspname, c.relname) AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'lakefork_copy')
+WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'lakefork_copy', 'lakefork_follow')
     AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
       AND d.deptype = 'e')
@@ -254,3 +254,9 @@ SELECT (SELECT count(*) FROM lakefork.copy_table t WHERE t.copy_id = c.copy_id) 
        coalesce(sum(s.bytes), 0)::bigint AS bytes_written, c.snapshot_id
 FROM lakefork.copy c LEFT JOIN lakefork.copy_step s ON s.copy_id = c.copy_id
 WHERE c.copy_id = %(copy_id)s GROUP BY c.copy_id;
+
+-- defaults: of columns that are not generated; is_serial: values come from a sequence
+SELECT d.adrelid::bigint AS oid, a.attname::text AS "column", pg_get_expr(d.adbin, d.adrelid) AS expression,
+       pg_get_expr(d.adbin, d.adrelid) ~ '^nextval\(' AS is_serial
+FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+WHERE d.adrelid = ANY (%(oids)s::oid[]) AND a.attgenerated = '' AND NOT a.attisdropped;

@@ -17,6 +17,8 @@ from lakefork.model.params import PostgresCopyParams
 from lakefork.progress import Bar, reporting
 from lakefork.spark.job import JobContext
 from lakefork.spark.tasks import attempt, unwrap
+from lakefork.transfer.follow.source import give_full_identity, require_followable
+from lakefork.transfer.follow.state import begin_follow
 from lakefork.transfer.postgres_copy import state
 from lakefork.transfer.postgres_copy.holder import HoldRequest, start_holder
 from lakefork.transfer.postgres_copy.inventory import (
@@ -163,7 +165,7 @@ def _hold_snapshot(run: CopyRun) -> bool:
                 return False
         except SnapshotLostError:
             if copy.is_done("data"):
-                run.context.progress("the snapshot is lost, and not needed any more: all rows are copied")
+                run.context.progress("the snapshot is lost but no longer needed: all rows are copied")
                 return False
             if not run.params.not_consistent:
                 raise
@@ -176,6 +178,8 @@ def _take_snapshot(run: CopyRun) -> None:
     """Tables are locked as they were listed; one that came or went meanwhile would be missed, or is not there."""
     run.begin_phase("snapshot")
     tables = _list_tables(run, None)
+    if run.params.follow:
+        _prepare_follow(run, list(tables))
     slot = f"lakefork_{run.copy_id.lower().replace('-', '_')}"[:63] if run.params.follow else None
     held = start_holder(HoldRequest(run.copy_id, run.source.name, list(tables.values()), slot), run.context.dsn)
     run.with_reconnect(
@@ -185,11 +189,21 @@ def _take_snapshot(run: CopyRun) -> None:
             (held.snapshot, held.lsn, held.taken_at, held.slot, run.copy_id),
         ),
     )  # fmt: skip
+    if held.slot is not None:
+        run.with_reconnect("saving the slot", lambda: begin_follow(run.context.connection, run.copy_id, held.lsn))
     if _list_tables(run, run.refresh().snapshot_name).keys() != tables.keys():
         raise ConflictError("tables were created or dropped while the snapshot was taken: begin again")
     run.context.progress(
         f"snapshot {held.snapshot} of {run.source.name} at {held.lsn} is held, {len(tables):,} table(s) are locked"
     )
+
+
+def _prepare_follow(run: CopyRun, tables: list[int]) -> None:
+    with contextlib.closing(run.source.open_source(None)) as session, source_errors(run.source.name):
+        require_followable(session, run.source.name, tables, full_identity=run.params.replica_identity_full)
+    if run.params.replica_identity_full:
+        with contextlib.closing(run.source.open_target()) as session, source_errors(run.source.name):
+            give_full_identity(session, tables)
 
 
 def _list_tables(run: CopyRun, snapshot: str | None) -> dict[int, str]:

@@ -64,7 +64,7 @@ def setup_of(params: PostgresCopyParams) -> dict[str, Any]:
 def find_copy(connection: Connection, copy_id: str) -> Copy:
     row = connection.execute(SQL["find_copy"], {"copy_id": copy_id}).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no copy {copy_id!r}; `lakefork copy status` lists them")
+        raise NotFoundError(f"copy {copy_id!r} does not exist; `lakefork copy status` lists them")
     return Copy(**row)
 
 
@@ -75,7 +75,7 @@ def list_copies(connection: Connection) -> list[dict[str, Any]]:
 def start_copy(connection: Connection, **values: Any) -> None:
     existing = connection.execute("SELECT FROM lakefork.copy WHERE copy_id = %s", (values["copy_id"],)).fetchone()
     if existing is not None:
-        raise ConflictError(f"there is a copy {values['copy_id']!r} already: resume it, or choose another copy_id")
+        raise ConflictError(f"copy {values['copy_id']!r} already exists: resume it, or choose another copy_id")
     connection.execute(SQL["start_copy"], {**values, "setup": Jsonb(values["setup"])})
 
 

@@ -57,6 +57,11 @@ def stream_from(send: Sender, copy_out: str, target: Session, copy_in: str) -> C
             receiver.nonblocking = 1
 
 
+def send_rows(target: Session, copy_in: str, content: bytes) -> int:
+    """Rows that are in memory into one COPY; returns how many."""
+    return stream_from(lambda _, take: (take(content), (len(content), ""))[1], "", target, copy_in).rows
+
+
 def digest_rows(source: Session, copy_out: str) -> Copied:
     """The same without a target: tells whether rows are still those that were copied."""
     size, digest = _read(source, copy_out, lambda _: None)
