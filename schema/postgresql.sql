@@ -824,6 +824,7 @@ CREATE TABLE lakefork_locks.nodes ();     -- one at a time takes a node for SeqI
 \ir tables/server.sql
 \ir tables/backup.sql
 \ir tables/streams.sql
+\ir tables/live.sql
 
 \ir code.sql
 \ir indexes.sql
@@ -840,7 +841,8 @@ INSERT INTO lakefork.schema_upgrade (name, lakefork_version) VALUES
     ('0030_copies', '0.2.0'),
     ('0031_follow', '0.2.0'),
     ('0040_backup', '0.2.0'),
-    ('0055_streams', '0.2.0');
+    ('0055_streams', '0.2.0'),
+    ('0056_live', '0.2.0');
 INSERT INTO public.ducklake_snapshot VALUES (0, now(), 0, 1, 0);
 INSERT INTO public.ducklake_snapshot_changes (snapshot_id, catalog_id, changes_made) VALUES (0, 0, 'created_database');
 

@@ -1,12 +1,15 @@
 """A client of the API server: statements in, rows or one error out."""
 
 import json
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect as open_socket
 
 from lakefork import errors
 from lakefork.errors import LakeforkError
@@ -14,6 +17,7 @@ from lakefork.errors import LakeforkError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.2, 10.0  # before a lost connection is opened again
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -97,6 +101,45 @@ class Client:
         if about.get(b"lakefork.truncated"):
             raise errors.LimitError("the answer has more rows than the server gives (setting server.max_rows)")
         return pa.Table.from_batches(batches, schema=schema)
+
+    def subscribe(
+        self, sql: str, *, last_rows: int | None = None, resume: str | None = None, reconnect: bool = True
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the messages of a live query (docs/live.md), for ever; it ends with `ended` or an error.
+
+        A connection that is lost is opened again, and the query resumed after the last message.
+        """
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                for message in self._live(sql, last_rows, resume):
+                    wait = FIRST_WAIT_SECONDS
+                    resume = message.get("resume", resume)
+                    yield message
+                    if message["type"] == "ended":
+                        return
+            except (OSError, WebSocketException) as error:
+                if not reconnect:
+                    raise ServerError(f"the connection was lost: {error}", "unreachable", 0) from error
+            if not reconnect:
+                return
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+    def _live(self, sql: str, last_rows: int | None, resume: str | None) -> Iterator[dict[str, Any]]:
+        given = {"last_rows": last_rows, "resume": resume}
+        options = {name: value for name, value in given.items() if value is not None}
+        url = str(self._http.base_url.copy_with(scheme=self._http.base_url.scheme.replace("http", "ws"))).rstrip("/")
+        headers = {"Authorization": self._http.headers["Authorization"]}
+        with open_socket(f"{url}/ws", additional_headers=headers, max_size=None, proxy=None) as socket:
+            subscription = {"id": "1", "sql": sql, "options": options}
+            socket.send(json.dumps({"type": "subscribe", "subscriptions": [subscription]}))
+            for text in socket:
+                message = json.loads(text)
+                if message["type"] == "error":
+                    kind = _BY_CODE.get("invalid_input" if message["code"] == "syntax_error" else message["code"])
+                    raise kind(message["message"]) if kind else ServerError(message["message"], message["code"], 0)
+                yield message
 
     def close(self) -> None:
         self._http.close()

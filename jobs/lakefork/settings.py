@@ -140,6 +140,9 @@ class ServerSettings(Section):
     send_seconds: float = Field(30, gt=0)
     keep_alive_seconds: int = Field(75, ge=1)
     stop_seconds: int = Field(15, ge=0)
+    live_buffer_kb: int = Field(1_024, ge=16)
+    live_idle_seconds: float = Field(300, gt=0)
+    live_subscriptions_per_socket: int = Field(1_000, ge=1)
     failed_tokens_per_minute: int = Field(60, ge=1)
     idempotency_for: Duration = "24h"
     token_expires_in: Duration = "1h"  # noqa: S105 - a time
@@ -197,7 +200,7 @@ class Settings(BaseSettings):
 
 
 # Set by Airflow's task for its job, and by the API server for its workers; not settings.
-OTHER_VARIABLES = {"LAKEFORK_TRACE", "LAKEFORK_SERVER_RUN"}
+OTHER_VARIABLES = {"LAKEFORK_TRACE", "LAKEFORK_SERVER_RUN", "LAKEFORK_API_TOKEN"}
 # Connections by name (lakefork.catalog.named_connections); settings never hold them.
 _CONNECTION = re.compile(r"LAKEFORK_CONNECTIONS__[A-Za-z0-9_-]+")
 # Credentials that storage locations name (lakefork.storage.credentials); settings never hold them.

@@ -308,6 +308,7 @@ CREATE FUNCTION lakefork.trim_hot(
 DECLARE
     w lakefork.watermark;
     gone bigint;
+    newest_gone bigint;
     owner text := CASE WHEN p_per_user THEN 'AND _user_id = $2' ELSE 'AND $2 IS NOT NULL' END;
 BEGIN
     deleted := 0;
@@ -325,12 +326,13 @@ BEGIN
         last_seq := CASE WHEN w.user_id = p_after_user THEN p_after_seq ELSE -1 END;
         last_user := w.user_id;
         EXECUTE format(
-            'WITH doomed AS (SELECT ctid AS place, _seq FROM %1$s WHERE catalog_id = $1 %2$s AND _seq > $3
+            'WITH doomed AS (SELECT ctid AS place, _seq, _xid FROM %1$s WHERE catalog_id = $1 %2$s AND _seq > $3
                                    AND pg_visible_in_snapshot(_xid, $4) ORDER BY _seq LIMIT $5),
                   gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT place FROM doomed)))
-             SELECT count(*), coalesce(max(_seq), $3) FROM doomed', p_hot, owner)
-        INTO gone, last_seq USING p_catalog_id, w.user_id, last_seq, w.seen::pg_snapshot, p_limit - deleted;
+             SELECT count(*), coalesce(max(_seq), $3), max(_xid::text::bigint) FROM doomed', p_hot, owner)
+        INTO gone, last_seq, newest_gone USING p_catalog_id, w.user_id, last_seq, w.seen::pg_snapshot, p_limit - deleted;
         deleted := deleted + gone;
+        PERFORM lakefork.note_trimmed(p_catalog_id, p_table_id, w.user_id, newest_gone::text::xid8);
         IF deleted >= p_limit THEN
             RETURN;
         END IF;
@@ -354,6 +356,7 @@ BEGIN
         EXECUTE format('UPDATE %s SET _xid = pg_current_xact_id()', hot.name);
     END LOOP;
     DELETE FROM lakefork.watermark;
+    DELETE FROM lakefork.crash_mark;   -- cursors of the change feed mean nothing any more
     PERFORM lakefork.recount_hot_rows();
 END $$;
 

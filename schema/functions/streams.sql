@@ -40,10 +40,6 @@ BEGIN
     END IF;
 END $$;
 
--- Nothing delivers events yet (schema/functions/live.sql is to say who listens).
-CREATE FUNCTION lakefork.has_subscribers(p_catalog_id bigint, p_table_id bigint, p_user_id text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$ SELECT false $$;
-
 -- Notes that a table has a buffer, which is to be looked at soon.
 CREATE FUNCTION lakefork.note_buffer(p_catalog_id bigint, p_table_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -155,3 +155,8 @@ CREATE VIEW system.backups AS
                b.run_id, b.started_at, b.finished_at,
            b.removed_at, b.status, b.error AS error_message, b.verified_at, b.verified_percent, b.problem_count
     FROM lakefork.backup b;
+
+-- Live queries: who is subscribed to what, over which server, and what was sent so far.
+CREATE VIEW system.live_queries AS
+    SELECT c.catalog_name, q.*
+    FROM lakefork.visible_catalog() c CROSS JOIN LATERAL lakefork.live_queries(c.catalog_id) q;

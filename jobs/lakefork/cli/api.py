@@ -10,7 +10,7 @@ from lakefork.cli.answers import database, respond
 
 
 def add_parsers(commands: Any) -> None:
-    for add in (_add_serve, _add_token):
+    for add in (_add_serve, _add_token, _add_subscribe):
         add(commands)
 
 
@@ -73,3 +73,72 @@ def token(arguments: argparse.Namespace) -> int:
     about = "token {token_id} of user {user_id!r} in catalog {catalog}: at most role {role}, until {expires_at}"
     print(about.format(**facts), file=sys.stderr)
     return respond(arguments, made, {"token": made, **facts})
+
+
+def _add_subscribe(commands: Any) -> None:
+    parser = commands.add_parser("subscribe", help="follow a live query of the API server (docs/live.md)")
+    parser.add_argument("sql", help='such as "SELECT * FROM app.notes WHERE stars > 3"')
+    parser.add_argument("--url", help="of the server (default: settings server.public_url, or server.host and port)")
+    parser.add_argument("--token", help="better in the environment: LAKEFORK_API_TOKEN (default: one for --user)")
+    parser.add_argument("--catalog", default="main")
+    parser.add_argument("--user", metavar="ID", help="for whom a token is made, which needs LAKEFORK_DSN")
+    parser.add_argument("--role", choices=["user", "service", "admin"])
+    parser.add_argument("--last-rows", type=int, metavar="N", help="begin with the newest N rows (default: all)")
+    parser.add_argument("--resume", metavar="CURSOR", help="of an earlier message: begin with what has changed since")
+    parser.add_argument("--json", action="store_true", help="print the messages as they are, one per line")
+    parser.set_defaults(run=subscribe)
+
+
+def subscribe(arguments: argparse.Namespace) -> int:
+    """Prints rows as they come and change, until it is interrupted."""
+    import json
+    import os
+
+    from lakefork.client import connect
+    from lakefork.settings import load_settings
+
+    server = load_settings().server
+    url = arguments.url or server.public_url or f"http://{server.host}:{server.port}"
+    token = arguments.token or os.environ.get("LAKEFORK_API_TOKEN") or _short_token(arguments)
+    with connect(url, token) as client:
+        try:
+            for message in client.subscribe(arguments.sql, last_rows=arguments.last_rows, resume=arguments.resume):
+                lines = [json.dumps(message, ensure_ascii=False)] if arguments.json else message_lines(message)
+                for line in lines:
+                    print(line, flush=True)
+        except KeyboardInterrupt:
+            return 0
+    return 1  # the server ended it
+
+
+def message_lines(message: dict[str, Any]) -> list[str]:
+    """Returns a message for people: + a row that is there, ~ one that changed, - one that is gone."""
+    import json
+
+    from lakefork.errors import printable
+
+    def line(sign: str, row: dict[str, Any]) -> str:
+        shown = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in row.items())
+        return printable(f"{sign} {' '.join(shown)}")
+
+    if message["type"] == "initial_data":
+        return [line("+", row) for row in message["rows"]]
+    if message["type"] == "change":
+        sign = {"INSERT": "+", "UPDATE": "~", "DELETE": "-"}[message["change_type"]]
+        return [line(sign, message.get("new_values") or message["old_values"])]
+    return [printable(f"{message['type']}: {message['reason']}")] if "reason" in message else []
+
+
+def _short_token(arguments: argparse.Namespace) -> str:
+    from lakefork.catalog.connection import connect
+    from lakefork.errors import InvalidInputError
+    from lakefork.server.keys import token_key
+    from lakefork.server.tokens import create_token
+    from lakefork.settings import load_settings
+
+    if not arguments.user:
+        raise InvalidInputError("name a user (--user ID), or set LAKEFORK_API_TOKEN")
+    settings = load_settings()
+    who = arguments.catalog, arguments.user, arguments.role
+    with connect(database()) as connection:
+        return create_token(connection, token_key(settings), *who, "24h", getpass.getuser())[0]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lakefork.errors import ConflictError, InvalidInputError
 from lakefork.hot.connections import ArrowConnection
+from lakefork.hot.snapshots import PgSnapshot
 from lakefork.hot.tables import SCHEMA, HotTable, hot_column
 from lakefork.hot.watermarks import unpublished
 from lakefork.model.column_types import BIGINT
@@ -183,16 +184,7 @@ class Moment:
 
     def sees_all_of(self, other: "Moment") -> bool:
         """Tells whether everything that the other one sees is visible here too; false if unknown."""
-        _, end, under_way = _parts(self.snapshot)
-        _, other_end, other_under_way = _parts(other.snapshot)
-        missed = {one for one in under_way if one < other_end} - other_under_way
-        return self.server == other.server and other_end <= end and not missed
-
-
-def _parts(snapshot: str) -> tuple[int, int, set[int]]:
-    """Parses xmin:xmax:xip: all below xmin have ended, none from xmax on has begun, xip are in progress."""
-    first, end, under_way = snapshot.split(":")
-    return int(first), int(end), {int(one) for one in under_way.split(",") if one}
+        return self.server == other.server and PgSnapshot(self.snapshot).includes(PgSnapshot(other.snapshot))
 
 
 def moment_of(connection: ArrowConnection) -> Moment:

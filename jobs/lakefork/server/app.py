@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from lakefork.catalog.connection import shut
@@ -30,9 +30,11 @@ from lakefork.server.answers import JSON
 from lakefork.server.auth import Identities, Verifier
 from lakefork.server.json_rows import compact
 from lakefork.server.keys import token_key
+from lakefork.server.live import Live
 from lakefork.server.metrics import Metrics
 from lakefork.server.recording import Record, Recording
 from lakefork.server.refusals import RefusedError, error_json, headers_of, status_of
+from lakefork.server.socket import Endpoint
 from lakefork.server.sql_endpoint import SqlEndpoint
 from lakefork.settings import Settings, load_settings
 from lakefork.sql.engine import Engine
@@ -63,6 +65,8 @@ class Server:
         self.engine = Engine(settings, dsn)
         verifier = Verifier(settings.server, token_key(settings))
         self.sql = SqlEndpoint(settings.server, self.engine, verifier, self.identities, self.admission)
+        self.live = Live(settings, dsn, self.engine, verifier, self.identities)
+        self.metrics.live = self.live.counts
 
     def warm_up(self) -> None:
         """So that the first request does not wait for connections and a query worker."""
@@ -70,6 +74,7 @@ class Server:
         self.engine.start_eviction()
 
     async def close(self) -> None:
+        await self.live.close()
         await self.sql.stop()
         await asyncio.to_thread(self.engine.close)
         self.identities.close()
@@ -133,6 +138,7 @@ def application(settings: Settings, dsn: str, directory: Path) -> ASGIApp:
 
     routes = [
         Route("/api/sql", server.sql),
+        WebSocketRoute("/ws", Endpoint(server.live)),
         Route("/health", health),
         Route("/metrics", metrics),
         Route("/", console.page),

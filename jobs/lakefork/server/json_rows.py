@@ -23,6 +23,24 @@ def rows_json(rows: pa.Table) -> bytes:
     return b",".join(parts)
 
 
+def objects_json(rows: pa.Table) -> bytes:
+    """`[{…},{…}]`: each row with the names of its columns."""
+    if not rows.num_rows or not rows.num_columns:
+        return b"[" + b",".join([b"{}"] * rows.num_rows) + b"]"
+    names = rows.column_names
+    if rows.num_rows <= FEW_ROWS:
+        return compact([dict(zip(names, row, strict=True)) for row in Rows("", rows).as_json()["rows"]])
+    large = pa.large_string()
+    columns = [
+        pc.binary_join_element_wise(pa.scalar(f"{dumps(name)}:", large), _column(column), pa.scalar("", large))
+        for name, column in zip(names, rows.columns, strict=True)
+    ]
+    joined = pc.binary_join_element_wise(*columns, pa.scalar(",", large))
+    whole = pa.LargeListArray.from_arrays(pa.array([0, len(joined)], pa.int64()), joined)
+    text = pc.binary_join(whole, pa.scalar("},{", large))[0]
+    return b"".join((b"[{", text.as_buffer(), b"}]"))
+
+
 def compact(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 

@@ -5,6 +5,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ _HELP = {
     "running": "gauge Statements that run now",
     "waiting": "gauge Requests that wait for their turn",
     "workers": "gauge Worker processes",
+    "sockets": "gauge Open WebSockets",
+    "subscriptions": "gauge Live queries",
+    "live_messages_total": "counter Messages sent over WebSockets",
+    "live_bytes_total": "counter Bytes of these messages",
+    "live_resyncs_total": "counter Live queries that had to read everything again",
+    "live_look_seconds": "gauge Time that the last look at changes took, of all workers together",
 }
 
 
@@ -33,6 +40,7 @@ class Metrics:
         self._file = directory / f"{os.getpid()}.json"
         self._counts: Counter[str] = Counter()
         self._written = 0.0
+        self.live: Callable[[], tuple[dict[str, float], dict[str, float]]] = lambda: ({}, {})  # counts and gauges
 
     def count(self, path: str, status: int, seconds: float, statements: list[str], rows: int, sent_bytes: int) -> None:
         counts = self._counts
@@ -52,9 +60,10 @@ class Metrics:
 
     def write(self) -> None:
         self._written = time.monotonic()
-        gauges = {"running": self._admission.running, "waiting": self._admission.waiting, "workers": 1}
+        live_counts, live_gauges = self.live()
+        gauges = {"running": self._admission.running, "waiting": self._admission.waiting, "workers": 1, **live_gauges}
         scratch = self._file.with_suffix(".new")
-        scratch.write_text(json.dumps({"counts": self._counts, "gauges": gauges}))
+        scratch.write_text(json.dumps({"counts": {**self._counts, **live_counts}, "gauges": gauges}))
         scratch.replace(self._file)
 
     def text(self) -> str:

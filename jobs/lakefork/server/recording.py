@@ -76,6 +76,12 @@ class Recording:
                 logger.info(record.line(seconds))
 
 
+def socket_line(facts: dict[str, Any]) -> str:
+    """One line about a socket, in the log beside those about requests."""
+    found = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "path": "/ws", **facts}
+    return json.dumps({name: value for name, value in found.items() if value not in (None, "")})
+
+
 def _record(scope: Scope) -> Record:
     given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
     request_id = given.decode() if _SANE.fullmatch(given) else uuid.uuid4().hex

@@ -22,6 +22,7 @@ from lakefork.settings import Settings
 
 OPEN_FILES = 8_192  # wanted; fewer are said
 CLOSE_SECONDS = 15
+MESSAGE_BYTES = 1 << 20  # of one message of a client
 
 
 def serve(settings: Settings, dsn: str, host: str, port: int, workers: int, say: Callable[[str], None]) -> int:
@@ -37,7 +38,8 @@ def serve(settings: Settings, dsn: str, host: str, port: int, workers: int, say:
             "lakefork.server.app:create_app", factory=True, http=LimitedProtocol, loop="uvloop", lifespan="on",
             workers=workers, log_config=None, log_level="warning", access_log=False, server_header=False,
             timeout_keep_alive=server.keep_alive_seconds, timeout_graceful_shutdown=server.stop_seconds,
-            backlog=4_096, proxy_headers=bool(server.trusted_proxies), forwarded_allow_ips=server.trusted_proxies,
+            backlog=4_096, ws="websockets-sansio", ws_max_size=MESSAGE_BYTES, ws_max_queue=16,
+            proxy_headers=bool(server.trusted_proxies), forwarded_allow_ips=server.trusted_proxies,
             ssl_certfile=server.tls_certificate or None, ssl_keyfile=server.tls_key or None,
         )  # fmt: skip
         say(f"Lakefork API: {address(settings, listening)} ({workers} worker{'' if workers == 1 else 's'})")

@@ -36,6 +36,7 @@ from lakefork.sql.resources import Resources
 from lakefork.sql.results import Affected, Collected, Done, FewRows, Result, Rows, Sink, from_columns
 from lakefork.sql.session import Role, Session
 from lakefork.sql.system.backups import Backups
+from lakefork.sql.system.live_queries import LiveQueries
 from lakefork.sql.system.relations import SYSTEM_NAMESPACES
 from lakefork.sql.system.show import ShowStatements
 from lakefork.sql.system.writes import SystemWriter
@@ -80,6 +81,7 @@ class Engine:
         self._tables = Tables(self._resources, self._schemas)
         self._shower = ShowStatements(self._resources, self._schemas)
         self._backups = Backups(self._resources)
+        self._live_queries = LiveQueries(self._resources)
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +92,11 @@ class Engine:
     def close(self) -> None:
         """Releases everything within seconds; never raises, whatever the state of Postgres."""
         self._resources.close()
+
+    @property
+    def resources(self) -> Resources:
+        """What live queries share with statements."""
+        return self._resources
 
     def start_eviction(self) -> None:
         """Removes old events of STREAM tables from now on; an engine that writes some does so anyway."""
@@ -324,6 +331,7 @@ class Engine:
             st.AlterTable: tables.alter,
             st.DropTable: tables.drop,
             st.FlushTable: tables.flush,
+            st.KillLiveQuery: self._live_queries.kill,
         }
 
 

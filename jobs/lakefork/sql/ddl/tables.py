@@ -28,6 +28,7 @@ from lakefork.sql.ddl.options import (
     renamed_in_options,
     table_defaults,
 )
+from lakefork.sql.ddl.subscribed import SubscribedError, SubscribedGuard
 from lakefork.sql.ddl.table_changes import change_columns, table_changes
 from lakefork.sql.expressions import OF_THE_SESSION, constant
 from lakefork.sql.lookup import namespace_of
@@ -116,7 +117,8 @@ class Tables:
             if not {"new", "end"} & set(changes.as_json()):
                 raise InvalidInputError(f"{definition}: nothing to change")
             noted = self._schemas.note(connection, catalog, definition.namespace, definition.name)
-            self._commit_definition(connection, session, catalog, definition, base, changes)
+            guard = _guard_of_columns(definition, statement, columns)
+            self._commit_definition(connection, session, catalog, definition, base, changes, guard)
             if definition.kind == TableKind.STREAM:
                 connection.execute("SELECT lakefork.look_at_events(%s, %s)", definition.ref)
             return self._schemas.write_noted(connection, noted)
@@ -148,8 +150,9 @@ class Tables:
             changes = Changes()
             changes.require_table_unchanged(definition.table_id)
             changes.end("ducklake_table", table_id=definition.table_id)
+            guard = SubscribedGuard(None, str(definition), force=statement.force)
             noted = self._schemas.note(connection, catalog, definition.namespace, definition.name)
-            self._commit_definition(connection, session, catalog, definition, base, changes)
+            self._commit_definition(connection, session, catalog, definition, base, changes, guard)
             if definition.kind == TableKind.STREAM:  # eviction would do it, too
                 connection.execute("SELECT lakefork.discard_events(%s, %s)", definition.ref)
             return self._schemas.write_noted(connection, noted)
@@ -168,13 +171,18 @@ class Tables:
         definition: TableDefinition,
         base: int,
         changes: Changes,
+        guard: SubscribedGuard | None = None,
     ) -> None:
         """Commits a definition; waits for current writers, and later ones use the new definition."""
         try:
             with domain_errors(), connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
                 connection.execute("SELECT lakefork.lock_definition(%s, %s)", (catalog.catalog_id, definition.table_id))
+                if guard is not None:
+                    guard.check(connection, definition)
                 commit(connection, catalog.catalog_id, base, changes, author=session.actor)
+        except SubscribedError:
+            raise
         except psycopg.errors.LockNotAvailable:
             raise ConflictError(
                 f"{definition} has been locked by writers for more than {LOCK_SECONDS} seconds: try again"
@@ -285,6 +293,20 @@ def _check_stream_actions(definition: TableDefinition, statement: AlterTable) ->
             f"{definition} is a STREAM table: its columns cannot be altered, and it is never flushed; "
             "SET OPTIONS (retention, max_buffer, ephemeral) can"
         )
+
+
+def _guard_of_columns(
+    definition: TableDefinition, statement: AlterTable, columns: tuple[Column, ...]
+) -> SubscribedGuard | None:
+    """Returns what guards live queries against the columns that go."""
+    kept = {column.column_id for column in columns}
+    gone = [column for column in definition.columns if column.column_id not in kept]
+    if not gone:
+        return None
+    force = all(action.force for action in statement.actions if isinstance(action, DropColumn))
+    names = ", ".join(column.name for column in gone)
+    title = f"column{'s' if len(gone) > 1 else ''} {names} of {definition}"
+    return SubscribedGuard([column.column_id for column in gone], title, force=force)
 
 
 def _altered_tags(definition: TableDefinition, statement: AlterTable) -> dict[str, str | None]:

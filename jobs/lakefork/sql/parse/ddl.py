@@ -236,7 +236,7 @@ class DefinitionParser(QueryParser):
         return AddColumn(column=column)
 
     def _drop_column(self) -> DropColumn:
-        return DropColumn(name=self.name("a column name"))
+        return DropColumn(name=self.name("a column name"), force=bool(self._match_text_seq("FORCE")))
 
     def _modify_column(self) -> ModifyColumn:
         name = self.name("a column name")

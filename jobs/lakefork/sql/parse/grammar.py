@@ -22,6 +22,7 @@ from lakefork.sql.parse.statements import (
     DropTable,
     Explain,
     FlushTable,
+    KillLiveQuery,
     OptionValue,
     Page,
     RestoreDatabase,
@@ -203,7 +204,13 @@ class StatementParser(DefinitionParser, ChangeParser):
         if not self._match(TokenType.TABLE):
             self.reject("DROP", "NAMESPACE or [USER | SHARED | STREAM] TABLE")
         exists = self._match_text_seq("IF", "EXISTS")
-        return DropTable(text=self.source, kind=kind, name=self.table_name(), if_exists=exists)
+        name = self.table_name()
+        force = bool(self._match_text_seq("FORCE"))
+        return DropTable(text=self.source, kind=kind, name=name, if_exists=exists, force=force)
+
+    def _kill(self) -> KillLiveQuery:
+        self.expect("LIVE", "QUERY")
+        return KillLiveQuery(text=self.source, live_id=self.string("a quoted id of system.live_queries"))
 
     def _show(self) -> Statement:
         if self._match_text_seq("NAMESPACES"):
@@ -277,6 +284,7 @@ STATEMENTS: dict[str, Callable[[StatementParser], Statement]] = {
     "DESCRIBE": StatementParser._describe,
     "DESC": StatementParser._describe,
     "FLUSH": StatementParser._flush,
+    "KILL": StatementParser._kill,
     "BACKUP": StatementParser._backup,
     "RESTORE": StatementParser._restore,
     "EXPLAIN": StatementParser._explain,

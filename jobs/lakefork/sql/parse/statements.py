@@ -108,6 +108,7 @@ class AddColumn:
 @dataclass(frozen=True, kw_only=True)
 class DropColumn:
     name: str
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,12 @@ class DropTable(Statement):
     kind: TableKind | None
     name: TableName
     if_exists: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KillLiveQuery(Statement):
+    live_id: str
 
 
 @dataclass(frozen=True, kw_only=True)

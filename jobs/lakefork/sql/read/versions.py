@@ -73,7 +73,7 @@ def read_by_key(
         f"hot_{place}": (part.definition, find_versions(connection, part, user_id, keys))
         for place, part in enumerate(table.hot)
     }
-    request = ScanRequest(table, definition.columns, user_id, _key_bounds(definition, keys), include_deleted=True)
+    request = ScanRequest(table, definition.columns, user_id, key_bounds(definition, keys), include_deleted=True)
     plan = ScanPlan()
     if sum(part.num_rows for _, part in hot.values()) < keys.num_rows or len(hot) > 1:
         plan = plan_batches(definition, requested_batches(connection, request), request, _probe(workers))
@@ -107,7 +107,7 @@ def _probe(workers: QueryWorkers) -> Probe:
     return probe
 
 
-def _key_bounds(definition: TableDefinition, keys: pa.Table) -> tuple[Predicate, ...]:
+def key_bounds(definition: TableDefinition, keys: pa.Table) -> tuple[Predicate, ...]:
     """Returns predicates on keys: few keys are listed, so that bloom filters apply; many become a range."""
     found = []
     for column in definition.key:

@@ -241,6 +241,14 @@ def _schemata(asking: SystemRead) -> pa.Table:
     return pa.table({"catalog_name": [asking.session.catalog] * found.num_rows, "schema_name": found["namespace"]})
 
 
+def _live_queries(asking: SystemRead) -> pa.Table:
+    return asking.query(
+        "SELECT id::text AS id, user_id, query, created_at, bandwidth, messages, node, namespace, table_name, "
+        f"subscription_id FROM lakefork.live_queries({asking.catalog_id}) WHERE {asking.own('user_id')} "
+        "ORDER BY created_at, id"
+    )
+
+
 _TABLES: dict[str, Callable[[SystemRead], pa.Table]] = {
     "system.users": _users,
     "system.storage_locations": _storage_locations,
@@ -252,6 +260,7 @@ _TABLES: dict[str, Callable[[SystemRead], pa.Table]] = {
     "system.deletions": _deletions,
     "system.copies": _copies,
     "system.backups": _backups,
+    "system.live_queries": _live_queries,
     "system.manifest_cache": list_cached_manifests,
     "information_schema.tables": _schema_tables,
     "information_schema.columns": _schema_columns,

@@ -1,0 +1,1 @@
+"""Live queries: subscriptions that follow the change feed."""

@@ -1,0 +1,432 @@
+"""Follows the changes of all subscribed tables in one thread: one look per table, whoever has subscribed to it."""
+
+import logging
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lakefork.catalog.connection import Connection, open_connection
+from lakefork.database_errors import all_domain_errors
+from lakefork.errors import DatabaseError, LakeforkError, NotFoundError
+from lakefork.hot.changes import Position, current_position, ensure_mark, tables_with_changes
+from lakefork.hot.connections import ArrowConnection, ArrowPool
+from lakefork.hot.streams import StreamBuffer
+from lakefork.live.conditions import compute
+from lakefork.live.index import ensure_indexes
+from lakefork.live.messages import Event, Shape, satisfied_by
+from lakefork.live.query import Plan, plan
+from lakefork.live.versions import Change, Look, read_changes
+from lakefork.model.tables import TableKind, TableRef
+from lakefork.read.tables import FoundTable
+from lakefork.sql.parse.statements import TableName
+from lakefork.sql.permissions import read_access
+from lakefork.sql.resources import Resources
+from lakefork.sql.session import Role, Session
+
+BUSY_SECONDS = 0.004  # between looks while there is something to see
+QUIET_SECONDS = 0.008
+AWAY_SECONDS = 0.25  # while Postgres does not answer
+STALLED_SECONDS = 2.0  # after which versions may have been trimmed that nobody has read
+CONDITION_SECONDS = 5.0
+LOOK_BYTES = 512 << 20
+CRASHED = "Postgres crashed or was restored"
+
+logger = logging.getLogger(__name__)
+
+
+class Subscriber(Protocol):
+    """Who gets the changes; the feed sets its plan when the table is altered."""
+
+    session: Session
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a look brings a subscriber: events between two positions, or why there are none that can be told."""
+
+    subscriber: Any
+    since: Position
+    until: Position
+    events: Sequence[Event] = ()
+    lost: str | None = None  # it must read everything again
+    ended: str | None = None  # it cannot go on
+
+
+@dataclass(eq=False)
+class _Shared:
+    """The subscribers with one distinct query of one owner's rows."""
+
+    shape: Shape
+    subscribers: set[Any] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _Table:
+    name: TableName
+    catalog: str
+    found: FoundTable
+    by_owner: dict[str | None, dict[str, _Shared]] = field(default_factory=lambda: defaultdict(dict))
+    _places: dict[Any, tuple[str | None, str]] = field(default_factory=dict)
+
+    @property
+    def postgres_names(self) -> list[str]:
+        if self.found.definition.kind == TableKind.STREAM:
+            return [StreamBuffer(self.found.definition).qualified]
+        return [hot.qualified for hot in self.found.hot]
+
+    def subscribers(self) -> list[Any]:
+        return [one for shared in self.shared() for one in shared.subscribers]
+
+    def shared(self) -> list[_Shared]:
+        return [shared for shapes in self.by_owner.values() for shared in shapes.values()]
+
+    def add(self, subscriber: Subscriber) -> None:
+        owner, key = subscriber.plan.owner, subscriber.plan.digest
+        shapes = self.by_owner[owner]
+        if key not in shapes:
+            shapes[key] = _Shared(Shape(subscriber.plan))
+        shapes[key].subscribers.add(subscriber)
+        self._places[subscriber] = owner, key
+
+    def remove(self, subscriber: Any) -> None:
+        owner, key = self._places.pop(subscriber, (None, ""))
+        shared = self.by_owner.get(owner, {}).get(key)
+        if shared is None:
+            return
+        shared.subscribers.discard(subscriber)
+        if not shared.subscribers:
+            del self.by_owner[owner][key]
+            if not self.by_owner[owner]:
+                del self.by_owner[owner]
+
+    def clear(self) -> None:
+        self.by_owner.clear()
+        self._places.clear()
+
+
+Attached = Callable[[Position | LakeforkError], None]
+
+
+class Feed:
+    """deliver: takes what a look brings; called in the feed's thread."""
+
+    def __init__(self, resources: Resources, dsn: str, deliver: Callable[[list[Delivery]], None]) -> None:
+        self._resources, self._dsn, self._deliver = resources, dsn, deliver
+        self._readers = ArrowPool(
+            lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=60, max_bytes=LOOK_BYTES), 1, 60
+        )
+        self._connection: Connection | None = None
+        self._tables: dict[TableRef, _Table] = {}
+        self._position: Position | None = None
+        self._looked_at = 0.0
+        self._commands: deque[tuple[str, Any, Attached | None]] = deque()
+        self._wake = threading.Event()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+        self.looks = 0
+        self.lag_seconds = 0.0
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+            self._thread.start()
+
+    def attach(self, subscriber: Subscriber, attached: Attached) -> None:
+        """The subscriber gets all changes after the position that `attached` is called with, in the feed's thread."""
+        self._commands.append(("attach", subscriber, attached))
+        self._wake.set()
+
+    def detach(self, subscriber: Subscriber) -> None:
+        self._commands.append(("detach", subscriber, None))
+        self._wake.set()
+
+    def close(self) -> None:
+        self._is_stopped = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._readers.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                wait = self._tick()
+            except DatabaseError as error:
+                logger.warning("changes cannot be read for now: %s", error)
+                self._disconnect()
+                wait = AWAY_SECONDS
+            except Exception:
+                logger.exception("changes cannot be read for now")
+                self._disconnect()
+                wait = AWAY_SECONDS
+            self._wake.wait(wait)
+            self._wake.clear()
+
+    def _disconnect(self) -> None:
+        self._readers.close_idle()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _tick(self) -> float | None:
+        """Returns for how long there is nothing to do; None: until there are subscribers."""
+        if self._commands:
+            self._obey()
+        if not self._tables:
+            self._position = None
+            return None
+        with all_domain_errors():
+            seen = self._seen()
+        if self._position is not None and seen == self._position.seen.text:
+            self._looked_at = time.monotonic()
+            return QUIET_SECONDS
+        started = time.monotonic()
+        self._look()
+        self.lag_seconds = time.monotonic() - started
+        return BUSY_SECONDS
+
+    def _seen(self) -> str:
+        if self._connection is None:
+            self._connection = open_connection(self._dsn, autocommit=True, prepare_threshold=0)
+        row = self._connection.execute("SELECT pg_current_snapshot()::text AS seen").fetchone()
+        assert row is not None  # noqa: S101 - it always has one
+        return str(row["seen"])
+
+    # Subscribers -------------------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        while self._commands:
+            kind, subscriber, attached = self._commands.popleft()
+            if kind == "detach":
+                self._remove(subscriber)
+                continue
+            assert attached is not None  # noqa: S101
+            try:
+                with all_domain_errors():
+                    attached(self._attach(subscriber))
+            except LakeforkError as error:
+                attached(error)
+                if isinstance(error, DatabaseError):
+                    raise
+
+    def _attach(self, subscriber: Subscriber) -> Position:
+        ref = subscriber.plan.definition.ref
+        if self._position is None or ref not in self._tables:
+            with self._readers.transaction() as connection:
+                if self._position is None:
+                    self._position = self._marked(connection)
+                    self._looked_at = time.monotonic()
+                if ref not in self._tables:
+                    self._tables[ref] = self._table(connection, subscriber)
+        table = self._tables[ref]
+        if subscriber.plan.definition.definition_snapshot != table.found.definition.definition_snapshot:
+            with self._readers.transaction() as connection:
+                subscriber.plan = self._planned(connection, table, subscriber)
+        table.add(subscriber)
+        return self._position
+
+    def _marked(self, connection: ArrowConnection) -> Position:
+        found = current_position(connection)
+        if found.mark is None:
+            with self._resources.catalog.connection() as writing:
+                ensure_mark(writing)
+            raise DatabaseError("Postgres was just started: try again in a moment")
+        return found
+
+    def _table(self, connection: ArrowConnection, subscriber: Subscriber) -> _Table:
+        definition = subscriber.plan.definition
+        name = TableName(definition.namespace, definition.name)
+        found = self._find(connection, definition.catalog, name)
+        if found.definition.table_id != definition.table_id:
+            raise NotFoundError(f"table {definition} was dropped")
+        return _Table(name, definition.catalog, found)
+
+    def _find(self, connection: ArrowConnection, catalog: str, name: TableName) -> FoundTable:
+        return self._resources.lookup.find(connection, Session(catalog, role=Role.ADMIN), name)
+
+    def _planned(self, connection: ArrowConnection, table: _Table, subscriber: Subscriber) -> Plan:
+        definition = table.found.definition
+        access = read_access(connection, subscriber.session, definition)
+        return plan(subscriber.plan.query.under(subscriber.plan, definition), subscriber.session, definition, access)
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        ref = subscriber.plan.definition.ref
+        if table := self._tables.get(ref):
+            table.remove(subscriber)
+            if not table.by_owner:
+                del self._tables[ref]
+
+    # Looks -------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        since = self._position
+        assert since is not None  # noqa: S101 - there are subscribers
+        deliveries: list[Delivery] = []
+        with self._readers.transaction() as connection:
+            until = current_position(connection)
+            if until.mark is None:
+                self._marked(connection)
+            if not until.is_after(since):
+                deliveries += self._all_lost(since, until)
+            else:
+                deliveries += self._changes(connection, since, until)
+        self._position, self._looked_at = until, time.monotonic()
+        self.looks += 1
+        if deliveries:
+            self._deliver(deliveries)
+
+    def _all_lost(self, since: Position, until: Position) -> list[Delivery]:
+        found = [one for table in self._tables.values() for one in table.subscribers()]
+        return [Delivery(one, since, until, lost=CRASHED) for one in found]
+
+    def _changes(self, connection: ArrowConnection, since: Position, until: Position) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        with_commits = set[TableRef]()
+        if until.catalog_snapshot != since.catalog_snapshot:
+            with_commits = self._refresh(connection, since, until, deliveries)
+        names = {name for table in self._tables.values() for name in table.postgres_names}
+        changed = tables_with_changes(connection, sorted(names), since.seen)
+        is_stalled = time.monotonic() - self._looked_at > STALLED_SECONDS
+        for ref, table in list(self._tables.items()):
+            newest = max((changed[name] for name in table.postgres_names if name in changed), default=None)
+            if newest is not None and newest >= until.seen.end:
+                deliveries += self._end(
+                    ref, since, until, "its hot rows are of another Postgres: call lakefork.adopt_hot_rows()"
+                )
+            elif newest is not None or ref in with_commits or is_stalled:
+                deliveries += self._look_at(connection, ref, since, until, check_files=ref in with_commits)
+        return deliveries
+
+    def _refresh(
+        self, connection: ArrowConnection, since: Position, until: Position, deliveries: list[Delivery]
+    ) -> set[TableRef]:
+        """Looks up the tables of catalogs with new commits; returns them."""
+        found = connection.query(
+            "SELECT DISTINCT catalog_id FROM lakefork.retained_snapshot "
+            f"WHERE snapshot_id > {since.catalog_snapshot} AND catalog_id IS NOT NULL"
+        )
+        catalogs = set(found["catalog_id"].to_pylist())
+        with_commits = set()
+        for ref, table in list(self._tables.items()):
+            if ref.catalog_id not in catalogs:
+                continue
+            try:
+                again = self._find(connection, table.catalog, table.name)
+                if again.definition.table_id != ref.table_id:
+                    raise NotFoundError(f"table {again.definition} was dropped and created again")
+            except NotFoundError as error:
+                deliveries += self._end(ref, since, until, str(error))
+                continue
+            with_commits.add(ref)
+            is_altered = again.definition.definition_snapshot != table.found.definition.definition_snapshot
+            table.found = again
+            ensure_indexes(self._resources, table.postgres_names)
+            if is_altered:
+                deliveries += self._plan_again(connection, table, since, until)
+        return with_commits
+
+    def _plan_again(
+        self, connection: ArrowConnection, table: _Table, since: Position, until: Position
+    ) -> list[Delivery]:
+        ended = []
+        subscribers = table.subscribers()
+        table.clear()
+        for one in subscribers:
+            try:
+                one.plan = self._planned(connection, table, one)
+                table.add(one)
+            except LakeforkError as error:
+                ended.append(Delivery(one, since, until, ended=str(error)))
+        return ended
+
+    def _end(self, ref: TableRef, since: Position, until: Position, reason: str) -> list[Delivery]:
+        return [Delivery(one, since, until, ended=reason) for one in self._tables.pop(ref).subscribers()]
+
+    def _look_at(
+        self, connection: ArrowConnection, ref: TableRef, since: Position, until: Position, *, check_files: bool
+    ) -> list[Delivery]:
+        table = self._tables[ref]
+        try:
+            look = read_changes(
+                connection, self._resources.own_workers, table.found, since, until, check_files=check_files
+            )
+            return self._fan_out(table, look, since, until)
+        except DatabaseError:
+            raise
+        except Exception as error:
+            logger.exception("the changes of %s cannot be told", table.found.definition)
+            reason = (
+                str(error) if isinstance(error, LakeforkError) else "a mistake in Lakefork itself: see the server's log"
+            )
+            return self._end(ref, since, until, reason)
+
+    def _fan_out(self, table: _Table, look: Look, since: Position, until: Position) -> list[Delivery]:
+        if look.lost is not None:
+            return [Delivery(one, since, until, lost=look.lost) for one in table.subscribers()]
+        deliveries = []
+        shared_by_owner = _concerned(table, look)
+        satisfied = self._satisfied(look, [shared for shared, _ in shared_by_owner])
+        for shared, changes in shared_by_owner:
+            try:
+                rows = satisfied.get(shared.shape.plan.condition_key)
+                if isinstance(rows, LakeforkError):
+                    raise rows
+                events = shared.shape.events(changes, rows)
+            except LakeforkError as error:
+                deliveries += [Delivery(one, since, until, ended=str(error)) for one in shared.subscribers]
+                continue
+            if events:
+                deliveries += [Delivery(one, since, until, events) for one in shared.subscribers]
+        lost = look.lost_owners
+        for owner, shapes in table.by_owner.items():
+            if lost and (owner is None or owner in lost):
+                subscribers = [one for shared in shapes.values() for one in shared.subscribers]
+                deliveries += [
+                    Delivery(one, since, until, lost="changes were trimmed before they were read")
+                    for one in subscribers
+                ]
+        return deliveries
+
+    def _satisfied(self, look: Look, concerned: Iterable[_Shared]) -> dict[str, Any]:
+        """Computes conditions that need a worker; one that fails fails alone."""
+        shapes = [shared.shape for shared in concerned]
+        try:
+            return dict(satisfied_by(look, shapes, self._compute))
+        except LakeforkError as error:
+            if isinstance(error, DatabaseError):
+                raise
+        found: dict[str, Any] = {}
+        for shape in shapes:
+            try:
+                found |= satisfied_by(look, [shape], self._compute)
+            except LakeforkError as error:
+                found[shape.plan.condition_key] = error
+        return found
+
+    def _compute(self, conditions: Sequence[exp.Expr], rows: pa.Table) -> list[list[bool]]:
+        return compute(self._resources.own_workers, conditions, rows, CONDITION_SECONDS)
+
+
+def _concerned(table: _Table, look: Look) -> list[tuple[_Shared, Sequence[Change]]]:
+    """Returns the distinct queries with the changes of the rows that they are about."""
+    if not look.changes:
+        return []
+    by_owner: dict[str | None, list[Change]] = defaultdict(list)
+    for change in look.changes:
+        by_owner[change.row.owner].append(change)
+    found: list[tuple[_Shared, Sequence[Change]]] = []
+    for owner, changes in by_owner.items():
+        if owner is not None and owner in table.by_owner:
+            found += [(shared, changes) for shared in table.by_owner[owner].values()]
+    if None in table.by_owner:
+        found += [(shared, look.changes) for shared in table.by_owner[None].values()]
+    return found
