@@ -17,6 +17,7 @@ from tests.benchmarks import (
     follow,
     forks,
     forks_client,
+    live,
     manifests,
     orphans,
     overview,
@@ -48,6 +49,7 @@ AREAS = {
     "overview": overview.measure,
     "start_up": start_up.measure,
     "api": api.measure,
+    "live": live.measure,
 }
 OUTPUT = Path(__file__).parents[2] / "bench.json"
 

@@ -208,3 +208,17 @@ def test_answers_forbid_what_the_page_does_not_need(api: ApiServer) -> None:
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_live_query_shows_changes_as_they_happen(console: Page, ns: str, lake: SqlLake) -> None:
+    write(console, f"SELECT code, people FROM {ns}.countries WHERE people > 5;")
+    console.click("#follow")
+    shown = "[...document.querySelectorAll('.live tbody tr:not(.gone)')].map(line => line.innerText).sort().join()"
+    console.wait_for(f"{shown} === 'DE\\t9007199254740993,FR\\t7,JP\\t10'")
+    lake.run(f"UPDATE {ns}.countries SET people = 8 WHERE code = 'FR'; DELETE FROM {ns}.countries WHERE code = 'JP'")
+    lake.run(f"INSERT INTO {ns}.countries VALUES ('IT', 'Italy', 59), ('VA', 'Vatican', 1)")
+    console.wait_for(f"{shown} === 'DE\\t9007199254740993,FR\\t8,IT\\t59'")
+    assert console.evaluate("document.querySelectorAll('.live .flash').length") == 2
+    console.click(".live .bar button")
+    console.wait_for("document.querySelector('.live [role=status]').textContent === 'stopped'")
+    assert console.problems == []

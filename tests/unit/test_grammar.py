@@ -523,7 +523,7 @@ WHOLE = "a whole number of at most 18 digits"
         "SUMMARIZE t",
         "TABLE t",
         "FROM t",
-        "KILL 1",
+        "KILLING 1",
         "hello world",
     ],
 )

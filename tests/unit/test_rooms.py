@@ -72,6 +72,7 @@ MAY_IMPORT = {  # a room, and the rooms that lie below it
         "transfer",
         "embedded",
         "server",
+        "client",
     },
 }
 HEAVY = {"airflow", "pyspark", "great_expectations", "duckdb", "pyarrow", "pandas"}

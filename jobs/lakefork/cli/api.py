@@ -79,13 +79,11 @@ def _add_subscribe(commands: Any) -> None:
     parser = commands.add_parser("subscribe", help="follow a live query of the API server (docs/live.md)")
     parser.add_argument("sql", help='such as "SELECT * FROM app.notes WHERE stars > 3"')
     parser.add_argument("--url", help="of the server (default: settings server.public_url, or server.host and port)")
-    parser.add_argument("--token", help="better in the environment: LAKEFORK_API_TOKEN (default: one for --user)")
     parser.add_argument("--catalog", default="main")
-    parser.add_argument("--user", metavar="ID", help="for whom a token is made, which needs LAKEFORK_DSN")
+    parser.add_argument("--user", metavar="ID", help="for whom a token is made, unless LAKEFORK_API_TOKEN is one")
     parser.add_argument("--role", choices=["user", "service", "admin"])
     parser.add_argument("--last-rows", type=int, metavar="N", help="begin with the newest N rows (default: all)")
     parser.add_argument("--resume", metavar="CURSOR", help="of an earlier message: begin with what has changed since")
-    parser.add_argument("--json", action="store_true", help="print the messages as they are, one per line")
     parser.set_defaults(run=subscribe)
 
 
@@ -99,7 +97,7 @@ def subscribe(arguments: argparse.Namespace) -> int:
 
     server = load_settings().server
     url = arguments.url or server.public_url or f"http://{server.host}:{server.port}"
-    token = arguments.token or os.environ.get("LAKEFORK_API_TOKEN") or _short_token(arguments)
+    token = os.environ.get("LAKEFORK_API_TOKEN") or _short_token(arguments)
     with connect(url, token) as client:
         try:
             for message in client.subscribe(arguments.sql, last_rows=arguments.last_rows, resume=arguments.resume):

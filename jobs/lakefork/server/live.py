@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakefork.errors import LakeforkError
+from lakefork.database_errors import all_domain_errors
+from lakefork.errors import DatabaseError, LakeforkError
 from lakefork.hot.changes import Position
 from lakefork.live.feed import Delivery, Feed
 from lakefork.live.reading import LiveReader
@@ -33,6 +34,7 @@ class Live:
         self, settings: Settings, dsn: str, engine: Engine, verifier: Verifier, identities: Identities
     ) -> None:
         self.settings, self.verifier, self.identities = settings.server, verifier, identities
+        self._resources = engine.resources
         self.reader = LiveReader(engine.resources)
         self.sockets: set[Socket] = set()
         self.resyncs = 0
@@ -71,7 +73,15 @@ class Live:
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Runs what waits for Postgres or a query worker in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, work, arguments)
+
+    def _call(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        try:
+            with all_domain_errors():
+                return work(*arguments)
+        except DatabaseError:
+            self._resources.drop_idle_connections()  # after a restart of Postgres all of them are broken
+            raise
 
     def start(self) -> None:
         """With the first socket."""

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from lakefork.errors import InvalidInputError, LakeforkError
+from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError
 from lakefork.hot.changes import Cursor, Position
 from lakefork.server.auth import BadTokenError, Claims, FailedTries
 from lakefork.server.json_rows import compact, objects_json
@@ -23,6 +23,7 @@ from lakefork.server.subscription import Run, State, Subscription
 from lakefork.sql.session import Session
 
 AUTHENTICATION_SECONDS = 3.0
+AWAY_SECONDS = 0.5  # before Postgres, which did not answer, is asked again
 PAGE_ROWS = 1_000
 UNAUTHORIZED, TIMED_OUT, TOO_MANY, CLOSED_BY_SERVER = 4401, 4408, 4429, 1011
 
@@ -295,13 +296,19 @@ class Socket:
         return position
 
     async def _resynchronise(self, subscription: Subscription) -> None:
+        """Has the client read everything again, as soon as Postgres answers."""
         reason = subscription.reason or ""
-        subscription.begin_reading()
-        try:
-            await self._send_resync(subscription, reason)
-            await self._send_initial(subscription)
-        except LakeforkError as error:
-            self.end(subscription, str(error))
+        while subscription.state is State.READING:
+            try:
+                await self._send_resync(subscription, reason)
+                await self._send_initial(subscription)
+            except DatabaseError:
+                await asyncio.sleep(AWAY_SECONDS)
+                subscription.begin_reading()
+            except LakeforkError as error:
+                self.end(subscription, str(error))
+            else:
+                return
 
     async def _send_resync(self, subscription: Subscription, reason: str) -> None:
         self._live.resyncs += 1
@@ -372,7 +379,7 @@ class Socket:
 
     async def _send_run(self, subscription: Subscription) -> None:
         if subscription.state is State.BEHIND:
-            subscription.state = State.READING
+            subscription.begin_reading()
             self._spawn(self._resynchronise(subscription))
             return
         if not subscription.runs:

@@ -58,6 +58,7 @@ class Subscription:
     waiting_bytes: int = 0
     runs: deque[Run] = field(default_factory=deque)
     _seen: PgSnapshot | None = None  # the changes that the initial data has
+    _again: str | None = None  # why the initial data must be read once more
 
     def __post_init__(self) -> None:
         self.label = json.dumps(self.name, ensure_ascii=False).encode("utf-8", "replace")
@@ -75,7 +76,7 @@ class Subscription:
 
     def take(self, delivery: Delivery, limit: int) -> None:
         """Adds what a look brings; limit: of the bytes that may wait."""
-        if self.state in (State.ENDED, State.BEHIND):
+        if self.state in (State.ENDED, State.BEHIND) or self._again is not None:
             return
         if delivery.lost is not None:
             self.fall_behind(delivery.lost)
@@ -87,14 +88,17 @@ class Subscription:
                 self._shrink(limit)
 
     def fall_behind(self, reason: str) -> None:
+        """What was not sent is dropped, and the client reads everything again, now or after what it reads now."""
         self.clear()
-        if self.state is not State.ENDED:
+        if self.state is State.READING:
+            self._again = reason
+        elif self.state is State.LIVE:
             self.state, self.reason = State.BEHIND, reason
 
     def begin_reading(self) -> None:
         """From now on changes wait for the initial data."""
         self.clear()
-        self.state, self._seen = State.READING, None
+        self.state, self._seen, self._again = State.READING, None, None
 
     def begin_live(self, position: Position) -> None:
         """The client has the rows as of a position."""
@@ -103,8 +107,10 @@ class Subscription:
         self._seen = position.seen
         waiting, self.state = list(self.runs), State.LIVE
         self.clear()
+        if self._again is not None:
+            self.fall_behind(self._again)
+            return
         for run in waiting:
-            # Of what was merged some may be seen and some not; it is the newest that counts then.
             events = [event for event in run.events if not position.seen.sees(event.xid)]
             if events:
                 self._add(Run(run.since, run.until, events, run.is_merged))

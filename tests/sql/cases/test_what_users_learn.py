@@ -18,6 +18,7 @@ RELATIONS = [
     "system.jobs",
     "system.audit",
     "system.waiting",
+    "system.live_queries",
     "information_schema.tables",
     "information_schema.columns",
     "information_schema.schemata",

@@ -4,15 +4,17 @@ import { claims, forgetToken, keepToken, post, rows, token } from "./api.js";
 import { byId, el } from "./dom.js";
 import { markError, onNamesKey, selected, setText, statementAtCursor } from "./editor.js";
 import { resultView } from "./grid.js";
+import { follow } from "./live.js";
 import { loadTree } from "./tree.js";
 
 const HISTORY = "lakefork.history", MOST_TEXTS = 100;
 const text = byId("text"), problem = byId("problem"), status = byId("status");
-let running = null, place = -1, unsent = "";
+let running = null, place = -1, unsent = "", stopFollowing = null;
 
 async function run(sql, start = 0) {
   if (!sql.trim() || running) return;
   running = new AbortController();
+  stopFollowing?.();
   setBusy(true);
   problem.textContent = "";
   const started = performance.now();
@@ -36,6 +38,15 @@ function showError({ http, error }, start) {
   problem.textContent = error.message;
   if (http === 401) signIn(error.message);
   else if (error.line) markError(error.line, error.column, start);
+}
+
+function followQuery() {
+  const sql = (selected().trim() || statementAtCursor()).replace(/;\s*$/, "");
+  if (!sql || running) return;
+  stopFollowing?.();
+  problem.textContent = "";
+  stopFollowing = follow(sql, byId("results"));
+  remember(sql, "success");
 }
 
 function setBusy(busy) {
@@ -112,6 +123,7 @@ function onKey(event) {
 text.addEventListener("keydown", onKey);
 byId("run").addEventListener("click", runText);
 byId("explain").addEventListener("click", explain);
+byId("follow").addEventListener("click", followQuery);
 byId("cancel").addEventListener("click", () => running?.abort());
 byId("show-history").addEventListener("click", showHistory);
 byId("show-keys").addEventListener("click", () => byId("keys").showModal());
