@@ -107,14 +107,15 @@ class Client:
     ) -> Iterator[dict[str, Any]]:
         """Yields the messages of a live query (docs/live.md), for ever; it ends with `ended` or an error.
 
-        A connection that is lost is opened again, and the query resumed after the last message.
+        A connection that is lost is opened again, and the query resumed after the last message; where that is not
+        possible, the rows are told again after a `resync`.
         """
         wait = FIRST_WAIT_SECONDS
         while True:
             try:
                 for message in self._live(sql, last_rows, resume):
                     wait = FIRST_WAIT_SECONDS
-                    resume = message.get("resume", resume)
+                    resume = message.get("resume", None if message["type"] == "resync" else resume)
                     yield message
                     if message["type"] == "ended":
                         return
@@ -123,6 +124,8 @@ class Client:
                     raise ServerError(f"the connection was lost: {error}", "unreachable", 0) from error
             if not reconnect:
                 return
+            if resume is None:
+                yield {"type": "resync", "subscription_id": "1", "reason": "the connection was lost"}
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 

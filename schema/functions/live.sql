@@ -54,10 +54,13 @@ CREATE VIEW lakefork.live_subscription AS
     WHERE s.expires_at > statement_timestamp() AND q.end_reason IS NULL;
 
 -- Renews the lease of a server; false: it is not known (any more), and neither are its subscriptions.
-CREATE FUNCTION lakefork.renew_live_server(p_server_id uuid, p_seconds double precision) RETURNS boolean
+CREATE FUNCTION lakefork.renew_live_server(
+    p_server_id uuid, p_seconds double precision, p_rate double precision, p_resyncs bigint, p_look double precision
+) RETURNS boolean
 LANGUAGE sql AS $$
     WITH renewed AS (
-        UPDATE lakefork.live_server SET expires_at = clock_timestamp() + make_interval(secs => p_seconds)
+        UPDATE lakefork.live_server SET expires_at = clock_timestamp() + make_interval(secs => p_seconds),
+            messages_per_second = p_rate, resyncs = p_resyncs, look_seconds = p_look
         WHERE server_id = p_server_id RETURNING 1
     )
     SELECT EXISTS (SELECT FROM renewed)

@@ -3,7 +3,10 @@
 CREATE UNLOGGED TABLE lakefork.live_server (
     server_id  UUID PRIMARY KEY,
     node       VARCHAR NOT NULL,
-    expires_at TIMESTAMPTZ NOT NULL
+    expires_at TIMESTAMPTZ NOT NULL,
+    messages_per_second DOUBLE PRECISION NOT NULL DEFAULT 0,
+    resyncs             BIGINT NOT NULL DEFAULT 0,
+    look_seconds        DOUBLE PRECISION NOT NULL DEFAULT 0   -- that the last look at changes took
 );
 
 CREATE UNLOGGED TABLE lakefork.live_query (

@@ -98,7 +98,9 @@ class Model:
         resources = self.lake.engine.resources
         with resources.readers.transaction() as connection:
             until = current_position(connection)
-            found = read_changes(connection, resources.own_workers, self.found, self.position, until, check_files=True)
+            found = read_changes(
+                connection, resources.own_workers, self.found, self.position, until, check_trimmed=True
+            )
         assert found.lost is None
         assert not found.lost_owners
         for change in found.changes:

@@ -88,6 +88,7 @@ class LiveClient:
         copy = self.copies[name]
         if message["type"] == "resync":
             copy.clear()
+            self.resume.pop(name, None)
         elif message["type"] == "initial_data":
             copy |= {row[self._key]: row for row in message["rows"] if self._key in row}
         elif message["type"] == "change":

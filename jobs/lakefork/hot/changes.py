@@ -13,7 +13,7 @@ from lakefork.hot.streams import StreamBuffer
 from lakefork.hot.tables import HotTable, hot_column
 from lakefork.model.column_types import BIGINT, TEXT
 from lakefork.model.predicates import postgres_array, quoted
-from lakefork.model.tables import DELETED, SEQ, USER_ID, TableDefinition, TableKind
+from lakefork.model.tables import DELETED, SEQ, USER_ID, TableDefinition, TableKind, TableRef
 
 XID = "_xid"
 FORMAT = "1"
@@ -92,15 +92,16 @@ def _snapshot(text: str) -> PgSnapshot:
 
 def tables_with_changes(connection: ArrowConnection, names: Iterable[str], since: PgSnapshot) -> dict[str, int]:
     """Returns those of some Postgres tables that have rows which a snapshot did not see, with their newest _xid."""
-    unseen = since.unseen()
-    probes = [
-        f"SELECT {quoted(name)} AS name, max(_xid::text::bigint) AS xid FROM "
-        f"(SELECT _xid FROM {name} WHERE {unseen} ORDER BY _xid DESC LIMIT 1) newest HAVING count(*) > 0"
-        for name in names
-    ]
+    probes = []
+    for name in names:
+        newest = [
+            f"(SELECT _xid::text::bigint FROM {name} WHERE {part} ORDER BY _xid DESC LIMIT 1)"
+            for part in since.unseen_parts()
+        ]
+        probes.append(f"SELECT {quoted(name)} AS name, greatest({', '.join(newest)}) AS xid")
     if not probes:
         return {}
-    found = connection.query(" UNION ALL ".join(probes))
+    found = connection.query(f"SELECT * FROM ({' UNION ALL '.join(probes)}) p WHERE xid IS NOT NULL")
     return dict(zip(found["name"].to_pylist(), found["xid"].to_pylist(), strict=True))
 
 
@@ -111,7 +112,7 @@ def changes_query(definition: TableDefinition, hots: Iterable[HotTable], since: 
     system = ", ".join(column.name for column in definition.system_columns)
     parts = [
         f"SELECT {_values(hot, definition)}, {system}, _xid::text::bigint AS {XID} FROM {hot.qualified} "
-        f"WHERE catalog_id = {definition.catalog_id} AND {since.unseen()}"
+        f"WHERE {_of_catalog(definition)} AND {since.unseen()}"
         for hot in hots
     ]
     return f"SELECT * FROM ({' UNION ALL '.join(parts)}) changes ORDER BY {SEQ} LIMIT {limit}"
@@ -123,7 +124,7 @@ def _events_query(definition: TableDefinition, since: PgSnapshot, limit: int) ->
     )
     return (
         f"SELECT {values}, {SEQ}, false AS {DELETED}, {USER_ID}, _xid::text::bigint AS {XID} "
-        f"FROM {StreamBuffer(definition).qualified} WHERE catalog_id = {definition.catalog_id} AND {since.unseen()} "
+        f"FROM {StreamBuffer(definition).qualified} WHERE {_of_catalog(definition)} AND {since.unseen()} "
         f"ORDER BY _at, {SEQ} LIMIT {limit}"
     )
 
@@ -166,6 +167,11 @@ def _values(hot: HotTable, definition: TableDefinition) -> str:
     )
 
 
+def _of_catalog(definition: TableDefinition) -> str:
+    """Returns the condition in a form that no index answers, so that the one on _xid is used without statistics too."""
+    return f"catalog_id + 0 = {definition.catalog_id}"
+
+
 def row_names(definition: TableDefinition) -> list[str]:
     """Returns the names of the columns of a definition in the answers of these queries."""
     return [hot_column(column) for column in definition.columns]
@@ -180,11 +186,21 @@ def trimmed_owners(connection: ArrowConnection, definition: TableDefinition, sin
     return frozenset(found["user_id"].to_pylist())
 
 
-def file_commits_since(connection: ArrowConnection, definition: TableDefinition, snapshot: int) -> frozenset[str]:
-    """Returns who has committed files of a table since: 'flush', 'snapshot_dedup' and 'other'."""
-    catalog_id, table_id = definition.ref
-    found = connection.query(f"SELECT author FROM lakefork.file_commits_since({catalog_id}, {table_id}, {snapshot})")
-    return frozenset(found["author"].to_pylist())
+def file_commits_since(
+    connection: ArrowConnection, tables: Sequence[TableRef], snapshot: int
+) -> dict[TableRef, frozenset[str]]:
+    """Returns who has committed files of tables since: 'flush', 'snapshot_dedup' and 'other'."""
+    catalogs = postgres_array([table.catalog_id for table in tables], BIGINT)
+    ids = postgres_array([table.table_id for table in tables], BIGINT)
+    found = connection.query(
+        f"SELECT t.catalog_id, t.table_id, c.author FROM unnest({catalogs}, {ids}) AS t (catalog_id, table_id) "
+        f"CROSS JOIN LATERAL lakefork.file_commits_since(t.catalog_id, t.table_id, {snapshot}) c"
+    ).to_pylist()
+    authors: dict[TableRef, frozenset[str]] = {}
+    for row in found:
+        ref = TableRef.of(row)
+        authors[ref] = authors.get(ref, frozenset()) | {row["author"]}
+    return authors
 
 
 def missed_events(connection: ArrowConnection, definition: TableDefinition, since: Position) -> str | None:

@@ -30,9 +30,13 @@ class PgSnapshot:
             one < other.end and one not in other.under_way for one in self.under_way
         )
 
-    def unseen(self, column: str = "_xid") -> str:
-        """Returns the condition, for an index on the column, that this snapshot does not see a row."""
-        later = f"{column} >= '{self.end}'::xid8"
+    def unseen(self) -> str:
+        """Returns the condition that this snapshot does not see a row."""
+        return f"({' OR '.join(self.unseen_parts())})"
+
+    def unseen_parts(self) -> list[str]:
+        """Returns its parts, each of which an index on _xid answers."""
+        later = f"_xid >= '{self.end}'::xid8"
         if not self.under_way:
-            return later
-        return f"({later} OR {column} = ANY ('{{{','.join(map(str, sorted(self.under_way)))}}}'::xid8[]))"
+            return [later]
+        return [later, f"_xid = ANY ('{{{','.join(map(str, sorted(self.under_way)))}}}'::xid8[])"]

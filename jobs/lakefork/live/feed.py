@@ -14,14 +14,20 @@ from sqlglot import exp
 from lakefork.catalog.connection import Connection, open_connection
 from lakefork.database_errors import all_domain_errors
 from lakefork.errors import DatabaseError, LakeforkError, NotFoundError
-from lakefork.hot.changes import Position, current_position, ensure_mark, tables_with_changes
+from lakefork.hot.changes import (
+    Position,
+    current_position,
+    ensure_mark,
+    file_commits_since,
+    tables_with_changes,
+)
 from lakefork.hot.connections import ArrowConnection, ArrowPool
 from lakefork.hot.streams import StreamBuffer
 from lakefork.live.conditions import compute
 from lakefork.live.index import ensure_indexes
 from lakefork.live.messages import Event, Shape, satisfied_by
 from lakefork.live.query import Plan, plan
-from lakefork.live.versions import Change, Look, read_changes
+from lakefork.live.versions import TRIMMED, Change, Look, read_changes
 from lakefork.model.tables import TableKind, TableRef
 from lakefork.read.tables import FoundTable
 from lakefork.sql.parse.statements import TableName
@@ -34,7 +40,8 @@ QUIET_SECONDS = 0.008
 AWAY_SECONDS = 0.25  # while Postgres does not answer
 STALLED_SECONDS = 2.0  # after which versions may have been trimmed that nobody has read
 CONDITION_SECONDS = 5.0
-LOOK_BYTES = 512 << 20
+LOOK_BYTES, LOOK_SECONDS = 512 << 20, 60.0
+FOREIGN = "its hot rows are of another Postgres: call lakefork.adopt_hot_rows()"
 CRASHED = "Postgres crashed or was restored"
 
 logger = logging.getLogger(__name__)
@@ -119,9 +126,7 @@ class Feed:
 
     def __init__(self, resources: Resources, dsn: str, deliver: Callable[[list[Delivery]], None]) -> None:
         self._resources, self._dsn, self._deliver = resources, dsn, deliver
-        self._readers = ArrowPool(
-            lambda: ArrowConnection(dsn, read_only=True, timeout_seconds=60, max_bytes=LOOK_BYTES), 1, 60
-        )
+        self._readers = ArrowPool(self._connect, 1, LOOK_SECONDS)
         self._connection: Connection | None = None
         self._tables: dict[TableRef, _Table] = {}
         self._position: Position | None = None
@@ -132,6 +137,14 @@ class Feed:
         self._thread: threading.Thread | None = None
         self.looks = 0
         self.lag_seconds = 0.0
+
+    def _connect(self) -> ArrowConnection:
+        """Opens a connection that uses the indexes on _xid, whatever Postgres knows of a table so far."""
+        connection = ArrowConnection(self._dsn, read_only=True, timeout_seconds=LOOK_SECONDS, max_bytes=LOOK_BYTES)
+        with connection.transaction():
+            connection.execute("SET enable_seqscan = off")
+            connection.execute("SET jit = off")
+        return connection
 
     def start(self) -> None:
         if self._thread is None:
@@ -290,49 +303,73 @@ class Feed:
 
     def _changes(self, connection: ArrowConnection, since: Position, until: Position) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        with_commits = set[TableRef]()
+        commits: dict[TableRef, frozenset[str]] = {}
         if until.catalog_snapshot != since.catalog_snapshot:
-            with_commits = self._refresh(connection, since, until, deliveries)
+            commits = self._refresh(connection, since, until, deliveries)
         names = {name for table in self._tables.values() for name in table.postgres_names}
         changed = tables_with_changes(connection, sorted(names), since.seen)
         is_stalled = time.monotonic() - self._looked_at > STALLED_SECONDS
         for ref, table in list(self._tables.items()):
             newest = max((changed[name] for name in table.postgres_names if name in changed), default=None)
             if newest is not None and newest >= until.seen.end:
-                deliveries += self._end(
-                    ref, since, until, "its hot rows are of another Postgres: call lakefork.adopt_hot_rows()"
-                )
-            elif newest is not None or ref in with_commits or is_stalled:
-                deliveries += self._look_at(connection, ref, since, until, check_files=ref in with_commits)
+                deliveries += self._end(ref, since, until, FOREIGN)
+            elif newest is not None or ref in commits or is_stalled:
+                authors = commits.get(ref, frozenset())
+                check_trimmed = bool(authors) or is_stalled
+                deliveries += self._look_at(connection, ref, since, until, authors, check_trimmed=check_trimmed)
         return deliveries
 
     def _refresh(
         self, connection: ArrowConnection, since: Position, until: Position, deliveries: list[Delivery]
-    ) -> set[TableRef]:
-        """Looks up the tables of catalogs with new commits; returns them."""
+    ) -> dict[TableRef, frozenset[str]]:
+        """Looks up the tables of catalogs with new commits; returns who has committed files of which."""
         found = connection.query(
             "SELECT DISTINCT catalog_id FROM lakefork.retained_snapshot "
             f"WHERE snapshot_id > {since.catalog_snapshot} AND catalog_id IS NOT NULL"
         )
         catalogs = set(found["catalog_id"].to_pylist())
-        with_commits = set()
-        for ref, table in list(self._tables.items()):
-            if ref.catalog_id not in catalogs:
-                continue
-            try:
-                again = self._find(connection, table.catalog, table.name)
-                if again.definition.table_id != ref.table_id:
-                    raise NotFoundError(f"table {again.definition} was dropped and created again")
-            except NotFoundError as error:
-                deliveries += self._end(ref, since, until, str(error))
-                continue
-            with_commits.add(ref)
-            is_altered = again.definition.definition_snapshot != table.found.definition.definition_snapshot
-            table.found = again
+        tables: dict[str, list[_Table]] = defaultdict(list)
+        for ref, table in self._tables.items():
+            if ref.catalog_id in catalogs:
+                tables[table.catalog].append(table)
+        for catalog, those in tables.items():
+            for table, again in zip(those, self._found_again(connection, catalog, those), strict=True):
+                deliveries += self._update(connection, table, again, since, until)
+        refs = [table.found.definition.ref for those in tables.values() for table in those]
+        return file_commits_since(connection, refs, since.catalog_snapshot) if refs else {}
+
+    def _found_again(
+        self, connection: ArrowConnection, catalog: str, tables: Sequence[_Table]
+    ) -> list[FoundTable | NotFoundError]:
+        session, names = Session(catalog, role=Role.ADMIN), [table.name for table in tables]
+        try:
+            return list(self._resources.lookup.find_all(connection, session, names))
+        except NotFoundError as error:
+            if len(tables) == 1:
+                return [error]
+        return [one for table in tables for one in self._found_again(connection, catalog, [table])]
+
+    def _update(
+        self,
+        connection: ArrowConnection,
+        table: _Table,
+        again: FoundTable | NotFoundError,
+        since: Position,
+        until: Position,
+    ) -> list[Delivery]:
+        """Takes note of a table's definition and hot tables of now."""
+        definition = table.found.definition
+        if isinstance(again, NotFoundError):
+            return self._end(definition.ref, since, until, str(again))
+        if again.definition.table_id != definition.table_id:
+            return self._end(definition.ref, since, until, f"table {definition} was dropped and created again")
+        is_new = again.hot != table.found.hot
+        table.found = again
+        if is_new:
             ensure_indexes(self._resources, table.postgres_names)
-            if is_altered:
-                deliveries += self._plan_again(connection, table, since, until)
-        return with_commits
+        if again.definition.definition_snapshot == definition.definition_snapshot:
+            return []
+        return self._plan_again(connection, table, since, until)
 
     def _plan_again(
         self, connection: ArrowConnection, table: _Table, since: Position, until: Position
@@ -352,13 +389,19 @@ class Feed:
         return [Delivery(one, since, until, ended=reason) for one in self._tables.pop(ref).subscribers()]
 
     def _look_at(
-        self, connection: ArrowConnection, ref: TableRef, since: Position, until: Position, *, check_files: bool
+        self,
+        connection: ArrowConnection,
+        ref: TableRef,
+        since: Position,
+        until: Position,
+        authors: frozenset[str],
+        *,
+        check_trimmed: bool,
     ) -> list[Delivery]:
         table = self._tables[ref]
         try:
-            look = read_changes(
-                connection, self._resources.own_workers, table.found, since, until, check_files=check_files
-            )
+            workers = self._resources.own_workers
+            look = read_changes(connection, workers, table.found, since, until, authors, check_trimmed=check_trimmed)
             return self._fan_out(table, look, since, until)
         except DatabaseError:
             raise
@@ -390,10 +433,7 @@ class Feed:
         for owner, shapes in table.by_owner.items():
             if lost and (owner is None or owner in lost):
                 subscribers = [one for shared in shapes.values() for one in shared.subscribers]
-                deliveries += [
-                    Delivery(one, since, until, lost="changes were trimmed before they were read")
-                    for one in subscribers
-                ]
+                deliveries += [Delivery(one, since, until, lost=TRIMMED) for one in subscribers]
         return deliveries
 
     def _satisfied(self, look: Look, concerned: Iterable[_Shared]) -> dict[str, Any]:

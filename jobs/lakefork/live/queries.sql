@@ -2,7 +2,7 @@
 SELECT lakefork.add_live_server(%(server)s, %(node)s, %(seconds)s);
 
 -- renew_server: false if it is not known any more
-SELECT lakefork.renew_live_server(%(server)s, %(seconds)s) AS known;
+SELECT lakefork.renew_live_server(%(server)s, %(seconds)s, %(rate)s, %(resyncs)s, %(look)s) AS known;
 
 -- remove_server: it stops
 WITH gone AS (DELETE FROM lakefork.live_server WHERE server_id = %(server)s)

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakefork.errors import InvalidInputError
-from lakefork.hot.changes import Cursor, Position, current_position, ensure_mark, tables_with_changes
+from lakefork.hot.changes import (
+    Cursor,
+    Position,
+    current_position,
+    ensure_mark,
+    file_commits_since,
+    tables_with_changes,
+)
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.streams import StreamBuffer, create_buffer
 from lakefork.live.conditions import compute
-from lakefork.live.feed import CONDITION_SECONDS, CRASHED
+from lakefork.live.feed import CONDITION_SECONDS, CRASHED, FOREIGN
 from lakefork.live.index import ensure_indexes
 from lakefork.live.messages import Event, Shape, satisfied_by
 from lakefork.live.query import LiveQuery, Plan, parse_live_query, plan
@@ -112,8 +119,10 @@ class LiveReader:
             found, bound = self._rebound(connection, session, before)
             if reason := self._unusable(connection, found, bound, cursor, until):
                 return CatchUp(bound, until, reason=reason)
+            ref, since = found.definition.ref, cursor.position
+            authors = file_commits_since(connection, [ref], since.catalog_snapshot).get(ref, frozenset())
             look = read_changes(
-                connection, self._resources.own_workers, found, cursor.position, until, check_files=True
+                connection, self._resources.own_workers, found, since, until, authors, check_trimmed=True
             )
         owner = bound.owner
         if look.lost is not None:
@@ -143,5 +152,5 @@ class LiveReader:
         names = [hot.qualified for hot in found.hot]
         newest = tables_with_changes(connection, names, cursor.position.seen)
         if any(xid >= until.seen.end for xid in newest.values()):
-            return "hot rows are of another Postgres: call lakefork.adopt_hot_rows()"
+            return FOREIGN
         return None

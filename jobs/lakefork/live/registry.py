@@ -54,14 +54,14 @@ class Registry:
     def remove(self, ids: Iterable[uuid.UUID]) -> None:
         self._execute("remove_queries", {"ids": list(ids)})
 
-    def renew(self) -> bool:
-        """Renews the lease; false if all subscriptions must be added again."""
+    def renew(self, rate: float, resyncs: int, look_seconds: float) -> bool:
+        """Renews the lease, with what the page shows; false if all subscriptions must be added again."""
         if not self._is_known:
             return True
         with all_domain_errors(), self._pool.connection() as connection:
-            row = connection.execute(
-                _SQL["renew_server"], {"server": self._server, "seconds": LEASE_SECONDS}
-            ).fetchone()
+            given = {"server": self._server, "seconds": LEASE_SECONDS}
+            shown = {"rate": rate, "resyncs": resyncs, "look": look_seconds}
+            row = connection.execute(_SQL["renew_server"], {**given, **shown}).fetchone()
         self._is_known = bool(row and row["known"])
         return self._is_known
 

@@ -10,7 +10,6 @@ from lakefork.hot.changes import (
     XID,
     Position,
     changes_query,
-    file_commits_since,
     missed_events,
     row_names,
     trimmed_owners,
@@ -75,20 +74,26 @@ def read_changes(
     found: FoundTable,
     since: Position,
     until: Position,
+    authors: frozenset[str] = frozenset(),
     *,
-    check_files: bool,
+    check_trimmed: bool,
 ) -> Look:
-    """Reads the changes that became visible since a position, in the transaction of another."""
+    """Reads the changes that became visible since a position, in the transaction of another.
+
+    authors: who has committed files since. check_trimmed: a flush may have published and trimmed versions since.
+    """
     definition = found.definition
     is_stream = definition.kind == TableKind.STREAM
-    if reason := _lost(connection, definition, since, check_files=check_files):
+    if reason := _lost(connection, definition, since, authors):
         return Look(definition, since.seen, until, lost=reason)
     given = (
         connection.query(changes_query(definition, found.hot, since.seen, MOST_CHANGES + 1))
         if found.hot or is_stream
         else None
     )
-    lost_owners = frozenset[str]() if is_stream else trimmed_owners(connection, definition, since.seen)
+    lost_owners = frozenset[str]()
+    if check_trimmed and not is_stream:
+        lost_owners = trimmed_owners(connection, definition, since.seen)
     if given is None or not given.num_rows:
         return Look(definition, since.seen, until, lost_owners=lost_owners)
     if given.num_rows > MOST_CHANGES:
@@ -103,13 +108,10 @@ def read_changes(
 
 
 def _lost(
-    connection: ArrowConnection, definition: TableDefinition, since: Position, *, check_files: bool
+    connection: ArrowConnection, definition: TableDefinition, since: Position, authors: frozenset[str]
 ) -> str | None:
     if definition.kind == TableKind.STREAM:
         return missed_events(connection, definition, since)
-    if not check_files:
-        return None
-    authors = file_commits_since(connection, definition, since.catalog_snapshot)
     if "other" in authors:
         return FILES
     # A merge leaves only the newest version of a key, which a flush may just have brought.

@@ -57,6 +57,10 @@ _TOTALS = {
     "lakefork_newest_snapshot": ("The newest snapshot", "newest_snapshot"),
     "lakefork_manifests_pending": ("Manifests that do not show the last publish yet", "manifests_pending"),
     "lakefork_jobs_running": ("Jobs that are running", "running"),
+    "lakefork_live_queries": ("Live queries on all API servers", "live_queries"),
+    "lakefork_live_messages_per_second": ("Messages that they are sent", "live_rate"),
+    "lakefork_live_resyncs": ("How often one had to read everything again", "live_resyncs"),
+    "lakefork_live_look_seconds": ("The longest of the last looks at changes", "live_look_seconds"),
 }
 
 

@@ -9,8 +9,13 @@ SELECT (SELECT count(*) FROM lakefork.visible_catalog()) AS catalogs,
        (SELECT count(*) FROM lakefork.manifest_pending) AS manifests_pending,
        (SELECT count(*) FROM system.jobs WHERE status = 'running') AS running,
        (SELECT count(*) FROM system.jobs WHERE status = 'failed' AND start_time > now() - interval '1 day')
-           AS failed_today
-FROM (SELECT count(*) AS tables, coalesce(sum(s.record_count), 0)::bigint AS rows,
+           AS failed_today,
+       l.live_queries, l.live_rate, l.live_resyncs, l.live_look_seconds
+FROM (SELECT count(*) AS servers, coalesce(sum(s.messages_per_second), 0) AS live_rate,
+          coalesce(sum(s.resyncs), 0)::bigint AS live_resyncs, coalesce(max(s.look_seconds), 0) AS live_look_seconds,
+          (SELECT count(*) FROM lakefork.live_subscription) AS live_queries
+      FROM lakefork.live_server s WHERE s.expires_at > statement_timestamp()) l,
+     (SELECT count(*) AS tables, coalesce(sum(s.record_count), 0)::bigint AS rows,
     coalesce(sum(s.file_size_bytes), 0)::bigint AS bytes
       FROM lakefork.visible_catalog() c CROSS JOIN LATERAL lakefork.visible_table_stats(c.catalog_id) s) t,
      (SELECT coalesce(sum(versions), 0)::bigint AS hot, min(oldest_at) FILTER (WHERE versions > 0) AS oldest_at

@@ -40,6 +40,7 @@ class Live:
         self.resyncs = 0
         self.messages = 0
         self.bytes = 0
+        self._messages_before = 0
         self._feed = Feed(engine.resources, dsn, self._deliver)
         self._registry = Registry(identities.pool, settings.node_id)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live")
@@ -206,7 +207,10 @@ class Live:
                 logger.exception("live queries cannot be looked after for now")
 
     async def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not await loop.run_in_executor(self._upkeep, self._registry.renew):
+        rate = (self.messages - self._messages_before) / WATCH_SECONDS
+        self._messages_before = self.messages
+        shown = rate, self.resyncs, self.lag_seconds
+        if not await loop.run_in_executor(self._upkeep, self._registry.renew, *shown):
             for _, subscription in self._subscriptions.values():
                 self.note(subscription)
             return

@@ -98,6 +98,8 @@ class Subscription:
     def begin_reading(self) -> None:
         """From now on changes wait for the initial data."""
         self.clear()
+        if self.state is State.ENDED:
+            return
         self.state, self._seen, self._again = State.READING, None, None
 
     def begin_live(self, position: Position) -> None:

@@ -41,7 +41,7 @@ function showError({ http, error }, start) {
 }
 
 function followQuery() {
-  const sql = (selected().trim() || statementAtCursor()).replace(/;\s*$/, "");
+  const sql = (selected().trim() || statementAtCursor() || text.value.trim()).replace(/;\s*$/, "");
   if (!sql || running) return;
   stopFollowing?.();
   problem.textContent = "";

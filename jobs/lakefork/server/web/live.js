@@ -17,6 +17,7 @@ export function follow(sql, shown) {
     url.protocol = url.protocol.replace("http", "ws");
     socket = new WebSocket(url);
     socket.onopen = () => {
+      if (!resume) clear();
       send({ type: "authenticate", token: token() });
       send({ type: "subscribe", subscriptions: [{ id: "1", sql, options: resume ? { resume } : {} }] });
     };
@@ -82,6 +83,7 @@ export function follow(sql, shown) {
   const text = (value) => (value === null || value === undefined ? "NULL" : typeof value === "string" ? value : JSON.stringify(value));
 
   function clear() {
+    resume = null;
     rows.clear();
     body.replaceChildren();
   }
