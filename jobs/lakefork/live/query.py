@@ -1,5 +1,6 @@
 """What a subscription asks for: columns of one table with a condition, bound to the table's definition and the user."""
 
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 
@@ -112,7 +113,7 @@ class Plan:
     def is_stream(self) -> bool:
         return self.definition.kind == TableKind.STREAM
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """What a cursor belongs to: the same rows and columns for the same user."""
         outputs = [(one.name, one.column_id, one.system) for one in self.outputs]
