@@ -24,7 +24,7 @@ COMMANDS = [
     "init", "roots", "status", "sql x", "load app.t x.csv", "schemas", "run flush", "fork main x", "forks",
     "drop-catalog main", "tag main 1 x", "untag main x", "retention main", "undelete --run x", "gc", "audits", "dump x",
     "export main x", "client-role x", "airflow link", "stack up", "serve", "token list", "copy status", "follow status",
-    "backup list",
+    "backup list", "subscribe x --user ada",
 ]  # fmt: skip
 WITHOUT_A_CATALOG = {"db", "upgrade", "completion"}
 
