@@ -16,11 +16,8 @@
 \ir functions/clean.sql
 \ir functions/fork.sql
 \ir functions/hot.sql
-<<<<<<< HEAD
 \ir functions/points.sql
-=======
 \ir functions/live.sql
->>>>>>> e870265 (Add the change feed, live queries over WebSocket, KILL LIVE QUERY and lakefork subscribe)
 \ir functions/streams.sql
 \ir functions/flush.sql
 \ir functions/manifests.sql
