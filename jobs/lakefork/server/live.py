@@ -120,6 +120,16 @@ class Live:
         self._to_add.append((subscription, registered))
         self._has_news.set()
         await registered
+        await self._attach(subscription)
+
+    async def attach_again(self, subscription: Subscription) -> None:
+        """After its plan was changed, which the feed sorts it by."""
+        self._feed.detach(subscription)
+        await self._attach(subscription)
+
+    async def _attach(self, subscription: Subscription) -> None:
+        """Returns when the feed collects the changes of the subscription's table."""
+        loop = asyncio.get_running_loop()
         attached: asyncio.Future[Position] = loop.create_future()
 
         def answer(found: Position | LakeforkError) -> None:
@@ -127,6 +137,8 @@ class Live:
 
         self._feed.attach(subscription, answer)
         await attached
+        if subscription.state is State.ENDED:  # meanwhile
+            self._feed.detach(subscription)
 
     def remove(self, subscription: Subscription) -> None:
         subscription.state = State.ENDED
@@ -136,11 +148,6 @@ class Live:
             self._counted.pop(subscription.live_id, None)
             self._to_remove.append(subscription.live_id)
             self._has_news.set()
-
-    def attach_again(self, subscription: Subscription) -> None:
-        """After its plan was changed, which the feed sorts it by."""
-        self._feed.detach(subscription)
-        self._feed.attach(subscription, _ignore)
 
     def note(self, subscription: Subscription) -> None:
         """Its definition or owner changed."""
@@ -270,7 +277,3 @@ def _settle(future: "asyncio.Future[Any]", found: Any) -> None:
         future.set_exception(found)
     else:
         future.set_result(found)
-
-
-def _ignore(_: object) -> None:
-    pass

@@ -344,17 +344,19 @@ class Socket:
         self._session = Session(identity.catalog, identity.user, identity.role)
         for subscription in list(self.subscriptions.values()):
             try:
-                plan = await self._live.run(self._live.reader.bind_again, self._session, subscription.plan)
+                await self._bind_again(subscription, self._session)
             except LakeforkError as error:
                 self.end(subscription, str(error))
-                continue
-            subscription.session = self._session
-            if plan.digest != subscription.plan.digest and subscription.state is not State.ENDED:
-                subscription.plan = plan
-                self._live.attach_again(subscription)
-                self._live.note(subscription)
-                subscription.fall_behind("the user's permissions have changed")
-                self.wake()
+
+    async def _bind_again(self, subscription: Subscription, session: Session) -> None:
+        plan = await self._live.run(self._live.reader.bind_again, session, subscription.plan)
+        subscription.session = session
+        if plan.digest != subscription.plan.digest and subscription.state is not State.ENDED:
+            subscription.plan = plan
+            self._live.note(subscription)
+            await self._live.attach_again(subscription)
+            subscription.fall_behind("the user's permissions have changed")
+            self.wake()
 
     def _drop(self, subscription: Subscription) -> None:
         if self.subscriptions.get(subscription.name) is subscription:
