@@ -330,7 +330,8 @@ BEGIN
                                    AND pg_visible_in_snapshot(_xid, $4) ORDER BY _seq LIMIT $5),
                   gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT place FROM doomed)))
              SELECT count(*), coalesce(max(_seq), $3), max(_xid::text::bigint) FROM doomed', p_hot, owner)
-        INTO gone, last_seq, newest_gone USING p_catalog_id, w.user_id, last_seq, w.seen::pg_snapshot, p_limit - deleted;
+        INTO gone, last_seq, newest_gone
+        USING p_catalog_id, w.user_id, last_seq, w.seen::pg_snapshot, p_limit - deleted;
         deleted := deleted + gone;
         PERFORM lakefork.note_trimmed(p_catalog_id, p_table_id, w.user_id, newest_gone::text::xid8);
         IF deleted >= p_limit THEN
