@@ -37,3 +37,10 @@ class FollowLab(CopyLab):
     def follow_row(self, columns: str) -> tuple[Any, ...]:
         (row,) = self.catalog(f"SELECT {columns} FROM lakefork.follow")
         return row
+
+
+class LakeFollowLab(FollowLab):
+    """The same with a catalog as target."""
+
+    def begin(self, **params: Any) -> None:
+        self.into_lake(copy_id="one", follow=True, **params)

@@ -251,8 +251,8 @@ class PostgresCopyParams(JobParams):
             raise ValueError("give either target or into")
         if self.not_consistent and not self.resume:
             raise ValueError("not_consistent is for resume alone")
-        if self.follow and self.into is not None:
-            raise ValueError("follow is not implemented yet for a copy into a catalog: leave it out, or give a target")
+        if self.follow and self.owner_columns:
+            raise ValueError("USER tables cannot be followed: leave out follow or owner_columns")
         if self.owner_columns and self.target is not None:
             raise ValueError("owner_columns are for a copy into a catalog")
         return self

@@ -86,6 +86,35 @@ def single_runs(changes: Sequence[TableChange]) -> Iterator[Run]:
         yield from _runs_of_table([one])
 
 
+def rounds(changes: Sequence[TableChange]) -> Iterator[tuple[Relation, list[RowChange]]]:
+    """Changes of one table each, none of which meets a row of another one of its round."""
+    by_table: dict[int, list[TableChange]] = {}
+    for one in changes:
+        by_table.setdefault(one.relation.oid, []).append(one)
+    for of_table in by_table.values():
+        relation, touched = of_table[0].relation, set[Values]()
+        some: list[RowChange] = []
+        for one in of_table:
+            keys = _keys(one)
+            if some and (one.relation is not relation or not touched.isdisjoint(keys)):
+                yield relation, some
+                relation, some, touched = one.relation, [], set()
+            relation = one.relation
+            some.append(one.change)
+            touched.update(keys)
+        if some:
+            yield relation, some
+
+
+def _keys(one: TableChange) -> tuple[Values, ...]:
+    """The keys that a change is about, new rows included."""
+    places = key_places(one.relation)
+    if isinstance(one.change, Insert):
+        return (tuple(one.change.new[place] for place in places),)
+    _, _, keys = _shape(one.relation, one.change)
+    return keys
+
+
 def _runs_of_table(changes: Sequence[TableChange]) -> Iterator[Run]:
     run: Run | None = None
     touched: set[Values] = set()

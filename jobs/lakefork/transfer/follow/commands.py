@@ -127,7 +127,7 @@ def cut_over(dsn: str, settings: Settings, copy_id: str, open_target: OpenTarget
             )
         follow = state.find_follow(context.connection, copy_id)
         sequences = _set_sequences(follow) if follow.copy.target else 0
-        differences = compare_now(dsn, copy_id, of_now=True) if follow.copy.target else []
+        differences = _compare(context, follow)
         if differences and not force:
             raise JobFailedError(
                 f"source and target differ, and nothing was cut over: {'; '.join(differences[:10])}", {}
@@ -155,6 +155,14 @@ def stop(dsn: str, settings: Settings, copy_id: str) -> str:
         f"copy {copy_id} is not followed any longer: what the source commits after {lsn_text(follow.position)} does "
         "not reach the target, and only a new copy makes them equal again"
     )
+
+
+def _compare(context: JobContext, follow: state.Follow) -> list[str]:
+    if follow.copy.target is not None:
+        return compare_now(context.dsn, follow.copy.copy_id, of_now=True)
+    from lakefork.transfer.follow.compare_lake import compare_with_source
+
+    return compare_with_source(context, follow)
 
 
 def _set_sequences(follow: state.Follow) -> int:

@@ -39,7 +39,7 @@ class Target(Protocol):
 class OpenTarget(Protocol):
     """Opens the target of a copy."""
 
-    def __call__(self, follow: state.Follow, source: FollowedSource) -> Target: ...
+    def __call__(self, context: JobContext, follow: state.Follow, source: FollowedSource) -> Target: ...
 
 
 @dataclass
@@ -85,7 +85,7 @@ def follow_copy(
     follow = state.find_follow(context.connection, copy_id)
     state.require_following(follow)
     source = FollowedSource.find(follow)
-    with contextlib.closing(open_target(follow, source)) as target:
+    with contextlib.closing(open_target(context, follow, source)) as target:
         position = target.position(follow.position)
         wanted = source.check(position)
         if until != "current":

@@ -1,6 +1,7 @@
-"""Opens the target of a followed copy."""
+"""Opens the target of a followed copy: another Postgres, or a catalog."""
 
 from lakefork.errors import InvalidInputError
+from lakefork.spark.job import JobContext
 from lakefork.transfer.follow.into_postgres import PostgresTarget
 from lakefork.transfer.follow.run import Target
 from lakefork.transfer.follow.source import FollowedSource
@@ -8,10 +9,12 @@ from lakefork.transfer.follow.state import Follow
 from lakefork.transfer.postgres_copy.sessions import Endpoint, find_endpoint
 
 
-def open_target(follow: Follow, source: FollowedSource) -> Target:
+def open_target(context: JobContext, follow: Follow, source: FollowedSource) -> Target:
     copy = follow.copy
     if copy.target is None:
-        raise InvalidInputError(f"copy {copy.copy_id} went into a catalog: following it is not implemented yet")
+        from lakefork.transfer.follow.into_lake import LakeTarget
+
+        return LakeTarget(context, follow)
     found, identity = find_endpoint(copy.target)
     if str(identity) != copy.target_identity:
         raise InvalidInputError(f"target {copy.target!r} is another database or role than the one that was copied into")

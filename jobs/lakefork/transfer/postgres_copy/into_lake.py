@@ -20,12 +20,11 @@ from lakefork.hot.seqids import PostgresNodeLease, SeqIdGenerator
 from lakefork.model.tables import DELETED, SEQ, USER_ID, TableDefinition
 from lakefork.read.newest import newest_versions, repeated_keys
 from lakefork.storage import open_path
-from lakefork.transfer.postgres_copy.lake_types import LakeTable
+from lakefork.transfer.postgres_copy.lake_types import NOT_HELD, LakeTable
 from lakefork.transfer.postgres_copy.plan import MB, Table, quote
 from lakefork.transfer.postgres_copy.sessions import SOURCE, Endpoint
 from lakefork.transfer.postgres_copy.task import Done, Step, Worker, timed
 
-NOT_HELD = "infinity, NaN, a year before 1 or after 9999, 24:00, or an array of more than one dimension"
 CHUNK_BYTES = 64 * MB  # in memory; files are smaller
 
 

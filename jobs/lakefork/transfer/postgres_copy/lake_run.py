@@ -4,7 +4,7 @@ import contextlib
 import getpass
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,9 +18,11 @@ from lakefork.cold.layout import batch_directory, below_table
 from lakefork.cold.statistics import BatchFacts
 from lakefork.database_errors import domain_errors
 from lakefork.errors import ConflictError, InvalidInputError, JobFailedError
+from lakefork.model.params import PostgresCopyParams
 from lakefork.model.tables import TableDefinition, TableKind, fold
 from lakefork.sql.ddl.table_changes import add_table
 from lakefork.storage.paths import path_part
+from lakefork.transfer.follow.lake_keys import require_lake_keys
 from lakefork.transfer.postgres_copy import state
 from lakefork.transfer.postgres_copy.into_lake import IntoLake
 from lakefork.transfer.postgres_copy.inventory import Inventory
@@ -28,7 +30,7 @@ from lakefork.transfer.postgres_copy.lake_defaults import with_defaults
 from lakefork.transfer.postgres_copy.lake_types import LakeTable, lake_table
 from lakefork.transfer.postgres_copy.plan import MB, Part, part_steps
 from lakefork.transfer.postgres_copy.run import CopyRun, require_same_tables, run_steps, take_plan
-from lakefork.transfer.postgres_copy.sessions import SQL, source_errors
+from lakefork.transfer.postgres_copy.sessions import SQL, Endpoint, Session, source_errors
 from lakefork.transfer.postgres_copy.staged import remove_staged_files, staged_job
 
 RESERVED_NAMESPACES = {"system", "information_schema"}
@@ -117,28 +119,9 @@ class LakeDestination:
         return self._counts(run)
 
     def _lake_tables(self, run: CopyRun, inventory: Inventory) -> list[LakeTable]:
-        owners = run.params.owner_columns or {}
-        names = {str(table) for table in inventory.tables}
-        if unknown := sorted(owners.keys() - names):
-            raise InvalidInputError(f"owner_columns: there is no table {unknown[0]!r} among those that are copied")
-        oids = sorted({column.type_oid for table in inventory.tables for column in table.columns})
-        with contextlib.closing(run.open_source()) as session, source_errors(run.source.name):
-            types = {row["oid"]: row for row in session.execute(SQL["types"], {"oids": oids})}
-        as_text = run.params.unsupported_types == "text"
-        found, refused = [], []
-        for table in inventory.tables:
-            lake, without_type = lake_table(table, types, owner=owners.get(str(table)), as_text=as_text)
-            found.append(lake)
-            refused += without_type
-        if refused:
-            more = f" and {len(refused) - 10} more" if len(refused) > 10 else ""
-            raise InvalidInputError(
-                f"the lake has no type for {', '.join(refused[:10])}{more}: set unsupported_types to text, or "
-                "exclude them"
-            )
-        with contextlib.closing(run.open_source()) as session, source_errors(run.source.name):
-            found, notes = with_defaults(session, found)
-        inventory.notes += notes
+        found = lake_tables(run.open_source, run.source, inventory, run.params)
+        if run.params.follow:
+            require_lake_keys(found)
         return found
 
     def _namespaces(self, run: CopyRun, catalog: Catalog, lake: Sequence[LakeTable]) -> dict[str, Namespace]:
@@ -286,6 +269,34 @@ class LakeDestination:
     def _counts(self, run: CopyRun) -> dict[str, Any]:
         row = run.context.connection.execute(SQL["lake_counts"], {"copy_id": run.copy_id}).fetchone()
         return dict(row or {})
+
+
+def lake_tables(
+    open_source: Callable[[], Session], source: Endpoint, inventory: Inventory, params: PostgresCopyParams
+) -> list[LakeTable]:
+    """What the tables become; raises for columns without a type. What is left out is noted in the inventory."""
+    owners = params.owner_columns or {}
+    names = {str(table) for table in inventory.tables}
+    if unknown := sorted(owners.keys() - names):
+        raise InvalidInputError(f"owner_columns: there is no table {unknown[0]!r} among those that are copied")
+    oids = sorted({column.type_oid for table in inventory.tables for column in table.columns})
+    with contextlib.closing(open_source()) as session, source_errors(source.name):
+        types = {row["oid"]: row for row in session.execute(SQL["types"], {"oids": oids})}
+        as_text = params.unsupported_types == "text"
+        found, refused = [], []
+        for table in inventory.tables:
+            lake, without_type = lake_table(table, types, owner=owners.get(str(table)), as_text=as_text)
+            found.append(lake)
+            refused += without_type
+        if refused:
+            more = f" and {len(refused) - 10} more" if len(refused) > 10 else ""
+            raise InvalidInputError(
+                f"the lake has no type for {', '.join(refused[:10])}{more}: set unsupported_types to text, or "
+                "exclude them"
+            )
+        found, notes = with_defaults(session, found)
+    inventory.notes += notes
+    return found
 
 
 def _parts(inventory: Inventory, oid: int, lake: Sequence[LakeTable]) -> list[Part]:

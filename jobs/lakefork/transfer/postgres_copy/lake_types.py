@@ -25,6 +25,7 @@ _TIMES = {
     "timestamp with time zone": "timestamptz",
     "character varying": "varchar", "character": "varchar",
 }  # fmt: skip
+NOT_HELD = "infinity, NaN, a year before 1 or after 9999, 24:00, or an array of more than one dimension"
 # Values that a type of the lake cannot hold, although its type in Postgres can.
 _DATE = "NOT {0} BETWEEN '0001-01-01' AND '9999-12-31'"
 _MOMENT = "NOT ({0} >= '0001-01-01' AND {0} < '9999-12-31')"
@@ -111,7 +112,7 @@ def lake_table(
             continue
         expression = quote(given.name)
         selected.append(f"{expression}::{(kind or TEXT).readable}")
-        if kind and (test := _not_held(kind, expression)):
+        if kind and (test := not_held(kind, expression)):
             refused.append((given.name, test))
         columns.append(Column(next_id, given.name, kind or TEXT, nullable=not given.not_null))
         next_id += 2 if kind and kind.element else 1
@@ -143,9 +144,9 @@ def lake_table(
     return found, without_type
 
 
-def _not_held(kind: ColumnType, expression: str) -> str | None:
+def not_held(kind: ColumnType, expression: str) -> str | None:
     if kind.element:
-        inner = _not_held(kind.element, "e")
+        inner = not_held(kind.element, "e")
         some = f" OR EXISTS (SELECT FROM unnest({expression}) e WHERE {inner})" if inner else ""
         return f"array_ndims({expression}) > 1 OR array_lower({expression}, 1) <> 1{some}"
     if kind.digits:
