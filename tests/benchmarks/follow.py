@@ -51,9 +51,10 @@ def measure() -> list[Figure]:
         for dsn in (source, peer):
             _run(dsn, *TABLES)
         _copy(catalog)
+        ((publication,),) = _rows(source, "SELECT pubname::text FROM pg_publication")
         _run(
             peer,
-            f"CREATE SUBSCRIPTION s CONNECTION '{source}' PUBLICATION lakefork_bench WITH (enabled = false, copy_data = false)",
+            f"CREATE SUBSCRIPTION s CONNECTION '{source}' PUBLICATION {publication} WITH (enabled = false, copy_data = false)",
         )
         try:
             return [

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from lakefork.errors import ConflictError, InvalidInputError, SetupError
-from support.copy_lab import CopyLab
+from support.copy_lab import CopyLab, fresh_database
 
 LONG = "x" * 60 + "é"  # 62 bytes
 SOURCE = f"""
@@ -41,6 +41,7 @@ INSERT INTO kinds (f8, f4, n, d, ts, tz, t, ttz, i, by, j, jb, u, m, ms, p, pr, 
      repeat('ab', 20000)::bytea, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '[2:3]={{7,8}}', NULL, NULL, NULL, NULL, NULL, NULL, NULL,
      NULL, NULL);
 
+CREATE COLLATION mine (locale = 'C'); CREATE TABLE collated (a text COLLATE mine, b text COLLATE mine); INSERT INTO collated VALUES ('a', 'B');
 CREATE TABLE computed (id int, twice int GENERATED ALWAYS AS (double(id)) STORED, "order" int DEFAULT nextval('called'));
 INSERT INTO computed (id) SELECT generate_series(1, 5);
 CREATE TABLE only_computed (one int GENERATED ALWAYS AS (1) STORED); INSERT INTO only_computed DEFAULT VALUES; INSERT INTO only_computed DEFAULT VALUES;
@@ -123,6 +124,19 @@ def test_everything_that_a_database_has_is_copied(lab: CopyLab) -> None:
         lab.catalog("SELECT to_jsonb(c) FROM lakefork.copy c UNION ALL SELECT to_jsonb(s) FROM lakefork.copy_step s")
     )
     assert password not in everything and password not in "\n".join(lab.lines)
+
+
+def test_bytes_without_an_encoding_are_copied_as_they_are(lab: CopyLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    with fresh_database(lab.postgres, options) as source, fresh_database(lab.postgres, options) as target:
+        monkeypatch.setenv("LAKEFORK_CONNECTIONS__SRC", source)
+        monkeypatch.setenv("LAKEFORK_CONNECTIONS__DST", target)
+        lab.sql(
+            source,
+            "CREATE TABLE t (id int PRIMARY KEY, v text CHECK (v <> '')); INSERT INTO t VALUES (1, E'\\xff\\xe9'), (2, 'plain')",
+        )
+        lab.copy()
+        assert lab.sql(target, "SELECT encode(v::bytea, 'hex') FROM t ORDER BY id") == [("ffe9",), ("706c61696e",)]
 
 
 def test_a_difference_is_found_and_named(lab: CopyLab) -> None:

@@ -234,9 +234,11 @@ def test_a_followed_copy_keeps_a_slot_that_begins_at_its_snapshot(
     ((slot, published),) = lab.sql(
         older, "SELECT slot_name::text, (SELECT count(*) FROM pg_publication_tables) FROM pg_replication_slots"
     )
-    assert (slot, published) == ("lakefork_old_1", 1) and lab.catalog("SELECT slot_name FROM system.copies") == [
-        (slot,)
-    ]
+    assert (
+        slot.startswith("lakefork_old_1_")
+        and published == 1
+        and lab.catalog("SELECT slot_name FROM system.copies") == [(slot,)]
+    )
     changes = lab.sql(
         older,
         "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)",

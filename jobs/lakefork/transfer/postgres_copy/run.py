@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import psycopg
 
 from lakefork.catalog.connection import connect
+from lakefork.catalog.roots import installation_id
 from lakefork.database_errors import all_domain_errors
 from lakefork.errors import ConflictError, InvalidInputError, LakeforkError, SetupError, SnapshotLostError
 from lakefork.garbage import garbage_collection_paused
@@ -180,7 +181,7 @@ def _take_snapshot(run: CopyRun) -> None:
     tables = _list_tables(run, None)
     if run.params.follow:
         _prepare_follow(run, list(tables))
-    slot = f"lakefork_{run.copy_id.lower().replace('-', '_')}"[:63] if run.params.follow else None
+    slot = _slot_name(run) if run.params.follow else None
     held = start_holder(HoldRequest(run.copy_id, run.source.name, list(tables.values()), slot), run.context.dsn)
     run.with_reconnect(
         "saving the snapshot", lambda: run.context.connection.execute(
@@ -196,6 +197,12 @@ def _take_snapshot(run: CopyRun) -> None:
     run.context.progress(
         f"snapshot {held.snapshot} of {run.source.name} at {held.lsn} is held, {len(tables):,} table(s) are locked"
     )
+
+
+def _slot_name(run: CopyRun) -> str:
+    """Slots are named for a whole server: copies of other installations may be called the same."""
+    ours = hashlib.sha256(f"{installation_id(run.context.connection)}/{run.copy_id}".encode()).hexdigest()[:8]
+    return f"lakefork_{run.copy_id.lower().replace('-', '_')[:45]}_{ours}"
 
 
 def _prepare_follow(run: CopyRun, tables: list[int]) -> None:
