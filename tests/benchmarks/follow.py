@@ -126,7 +126,7 @@ def _lag(catalog: str, source: str, target: str) -> list[Figure]:
             while not over.is_set():
                 number += 1
                 connection.execute(
-                    "INSERT INTO beats SELECT n, clock_timestamp() FROM generate_series(%s, %s) n",
+                    "INSERT INTO beats SELECT n, clock_timestamp() FROM generate_series(%s::bigint, %s) n",
                     (number * CHANGES + 1, (number + 1) * CHANGES),
                 )
                 committed[(number + 1) * CHANGES] = time.monotonic()

@@ -26,7 +26,9 @@ runpy.run_path(f"jobs/{job}.py", run_name="__main__")
 
 def run_until_killed(job: str, step: str, dsn: str, **params: Any) -> None:
     """step: module.function below lakefork.upkeep (or transfer.module.function); its leases are those of a run that lives."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith("LAKEFORK_") or "CONNECTIONS" in name
+    }
     clean |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, job, step, json.dumps(params)],

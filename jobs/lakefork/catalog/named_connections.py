@@ -15,6 +15,7 @@ from lakefork.errors import SetupError
 
 PREFIX = "LAKEFORK_CONNECTIONS__"
 CONNECT_SECONDS = 10
+ANY_BYTES = "LATIN1"  # a client encoding in which all bytes are valid; SQL_ASCII servers convert nothing
 
 
 def variable_of(name: str) -> str:
@@ -40,8 +41,13 @@ def find_dsn(name: str) -> str:
 def connect_to(name: str, dsn: str | None = None, **options: Any) -> psycopg.Connection[Any]:
     """A connection to the database of that name; dsn: as find_dsn returned it to somebody else."""
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             dsn or find_dsn(name), connect_timeout=CONNECT_SECONDS, application_name="lakefork", **options
         )
     except psycopg.Error as error:
         raise SetupError(f"cannot connect to {name!r}: {refusal(error)}") from None
+    if connection.info.parameter_status("client_encoding") == "SQL_ASCII":  # whose text the driver returns as bytes
+        connection.execute(f"SET client_encoding = '{ANY_BYTES}'")
+        if not connection.autocommit:
+            connection.commit()
+    return connection

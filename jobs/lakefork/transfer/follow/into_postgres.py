@@ -236,6 +236,7 @@ class PostgresTarget:
         try:
             self._session.execute("SET session_replication_role = replica")
         except psycopg.errors.InsufficientPrivilege:
+            self.close()
             raise SetupError(
                 f"the role of connection {self._name!r} may not set session_replication_role, which keeps triggers "
                 "from running twice: grant it (GRANT SET ON PARAMETER, from Postgres 15), or use a superuser"

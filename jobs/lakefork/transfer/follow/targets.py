@@ -6,7 +6,7 @@ from lakefork.transfer.follow.into_postgres import PostgresTarget
 from lakefork.transfer.follow.run import Target
 from lakefork.transfer.follow.source import FollowedSource
 from lakefork.transfer.follow.state import Follow
-from lakefork.transfer.postgres_copy.sessions import Endpoint, find_endpoint
+from lakefork.transfer.postgres_copy.sessions import find_endpoint, target_endpoint
 
 
 def open_target(context: JobContext, follow: Follow, source: FollowedSource) -> Target:
@@ -18,5 +18,5 @@ def open_target(context: JobContext, follow: Follow, source: FollowedSource) -> 
     found, identity = find_endpoint(copy.target)
     if str(identity) != copy.target_identity:
         raise InvalidInputError(f"target {copy.target!r} is another database or role than the one that was copied into")
-    endpoint = Endpoint(found.name, found.dsn, source.endpoint.encoding)
+    endpoint = target_endpoint(source.endpoint, source.identity, found, identity)
     return PostgresTarget(endpoint, copy.copy_id, source.statement_to_add)

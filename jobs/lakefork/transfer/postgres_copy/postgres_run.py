@@ -12,7 +12,7 @@ from lakefork.transfer.postgres_copy.into_postgres import MARKS, IntoPostgres, r
 from lakefork.transfer.postgres_copy.inventory import Inventory, require_lock_room
 from lakefork.transfer.postgres_copy.plan import quote
 from lakefork.transfer.postgres_copy.run import CopyRun, require_same_tables, run_steps, take_plan
-from lakefork.transfer.postgres_copy.sessions import SQL, Endpoint, Session, find_endpoint, source_errors
+from lakefork.transfer.postgres_copy.sessions import SQL, Session, find_endpoint, source_errors, target_endpoint
 from lakefork.transfer.postgres_copy.steps import built_here, data_steps, foreign_key_script, foreign_key_steps
 
 
@@ -27,9 +27,7 @@ class PostgresDestination:
             raise InvalidInputError(f"source {run.source.name!r} and target {name!r} are the same database")
         if self._identity.is_standby:
             raise InvalidInputError(f"target {name!r} is a standby: it takes no writes")
-        self.target = Endpoint(
-            name, self.target.dsn, run.source.encoding
-        )  # what the source sends is what it is told to expect
+        self.target = target_endpoint(run.source, run.source_identity, self.target, self._identity)
         if resumed:
             return
         with contextlib.closing(self.target.open_target()) as session, source_errors(name):

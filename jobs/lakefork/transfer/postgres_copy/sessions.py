@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from lakefork.catalog.named_connections import connect_to, find_dsn
+from lakefork.catalog.named_connections import ANY_BYTES, connect_to, find_dsn
 from lakefork.database_errors import all_domain_errors, said
 from lakefork.errors import DatabaseError, InvalidInputError, LakeforkError, SetupError, SnapshotLostError
 from lakefork.queries import load
@@ -47,6 +47,10 @@ class Identity:
 
     def __str__(self) -> str:
         return f"{self.system_identifier}/{self.database}/{self.role}"
+
+    @property
+    def has_no_encoding(self) -> bool:
+        return self.encoding == "SQL_ASCII"
 
     @property
     def is_same_database(self) -> tuple[str, str]:
@@ -106,7 +110,14 @@ def find_endpoint(name: str) -> tuple[Endpoint, Identity]:
     identity = Identity(**(row or {}))
     if identity.version < OLDEST_SOURCE * 10_000:
         raise SetupError(f"{name!r} is Postgres {identity.version // 10_000}: copying needs {OLDEST_SOURCE} or newer")
-    return Endpoint(name, dsn, identity.encoding), identity
+    return Endpoint(name, dsn, ANY_BYTES if identity.has_no_encoding else identity.encoding), identity
+
+
+def target_endpoint(source: Endpoint, source_identity: Identity, target: Endpoint, identity: Identity) -> Endpoint:
+    """A target that is told to expect what the source sends; bytes without an encoding must be valid in its own."""
+    if source_identity.has_no_encoding and not identity.has_no_encoding:
+        return target
+    return Endpoint(target.name, target.dsn, source.encoding)
 
 
 @contextmanager
