@@ -735,7 +735,9 @@ CREATE TABLE lakefork.follow (
     run_id       VARCHAR,                  -- of the last run
     run_at       TIMESTAMPTZ,
     ended_at     TIMESTAMPTZ,
-    error        VARCHAR
+    error        VARCHAR,
+    wal_kept     BIGINT,                   -- bytes of WAL that the source kept for the slot after the last run
+    warning      VARCHAR                   -- about the slot, after the last run
 );
 
 -- Every backup that was begun.

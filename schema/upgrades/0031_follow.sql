@@ -12,5 +12,7 @@ CREATE TABLE lakefork.follow (
     run_at       TIMESTAMPTZ,
     ended_at     TIMESTAMPTZ,
     error        VARCHAR,
+    wal_kept     BIGINT,                   -- bytes of WAL that the source kept for the slot after the last run
+    warning      VARCHAR,                  -- about the slot, after the last run
     CHECK (status IN ('following', 'copy_required', 'stopped', 'cut_over'))
 );

@@ -6,7 +6,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from lakefork.catalog.connection import connect
 from lakefork.errors import CopyRequiredError, InvalidInputError, LakeforkError, SetupError, TargetDiffersError
+from lakefork.overview.copies import list_recent_copies
+from lakefork.overview.metrics import read_metrics
 from lakefork.transfer.follow import into_postgres
 from lakefork.transfer.follow.commands import status_line, statuses
 from support.follow_lab import FollowLab
@@ -264,6 +267,11 @@ def test_cut_over_sets_sequences_compares_and_lets_the_source_go(lab: FollowLab)
     lab.follow()
     (row,) = statuses(lab.dsn, "one")
     assert (row["lag_transactions"], row["lag_seconds"]) == (0, 0.0)
+    with connect(lab.dsn) as connection:
+        (shown,) = list_recent_copies(connection)
+        metrics = read_metrics(connection, lab.settings.flush)
+    assert shown["follow_status"] == "following" and shown["wal_kept"] is not None and shown["error"] is None
+    assert 'lakefork_follow_in_trouble{copy="one"} 0' in metrics and 'lakefork_follow_wal_bytes{copy="one"}' in metrics
     lab.on_target("UPDATE t SET v = 'y' WHERE id = 3")
     with pytest.raises(LakeforkError, match="source and target differ, and nothing was cut over"):
         lab.cut_over()

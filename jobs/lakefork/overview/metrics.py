@@ -43,7 +43,21 @@ def read_metrics(connection: Connection, policy: FlushSettings) -> str:
         "lakefork_job_last_start_seconds", "When a job was last started, in seconds since 1970", _starts(runs)
     )
     lines += _gauge("lakefork_job_last_failed", "1: the last attempt of a job failed", _failures(runs))
+    lines += _followed(connection.execute(_SQL["followed"]).fetchall())
     return "\n".join([*lines, ""])
+
+
+def _followed(rows: list[Row]) -> list[str]:
+    described = {
+        "lakefork_follow_drained_seconds": ("How long ago a followed copy had all of its source", "seconds"),
+        "lakefork_follow_wal_bytes": ("WAL that the source keeps for it", "wal_kept"),
+        "lakefork_follow_in_trouble": ("1: its last run failed, or the slot is in danger", "in_trouble"),
+    }
+    return [
+        line
+        for name, (about, key) in described.items()
+        for line in _gauge(name, about, [({"copy": row["copy_id"]}, row[key]) for row in rows])
+    ]
 
 
 _TOTALS = {

@@ -204,6 +204,11 @@ ORDER BY audited_at DESC LIMIT %(limit)s;
 -- job_counts: recorded attempts of each job by status
 SELECT job_type, status, count(*) AS attempts FROM system.jobs GROUP BY 1, 2 ORDER BY 1, 2;
 
+-- followed: copies whose source is followed, and how far they are behind
+SELECT f.copy_id, extract(epoch FROM clock_timestamp() - coalesce(f.drained_at, f.run_at))::double precision AS seconds,
+       f.wal_kept, (f.error IS NOT NULL OR f.warning IS NOT NULL)::int AS in_trouble
+FROM lakefork.follow f WHERE f.status IN ('following', 'copy_required') ORDER BY f.copy_id;
+
 -- fork_children: a page of the forks of a catalog, of catalogs without a living parent, or of all whose names contain a
 -- text
 WITH page AS MATERIALIZED (
@@ -305,5 +310,6 @@ ORDER BY s.way;
 -- copies: the last copies of Postgres databases, and how far they are
 SELECT c.copy_id, c.source, coalesce(c.target, c.into_catalog) AS target, c.status, c.phase, c.started_at,
     c.finished_at,
-       c.tables, c.parts, c.parts_done, c.bytes, c.bytes_done, c.rows_done, c.seconds_left, c.snapshot_held, c.error
-FROM system.copies c ORDER BY c.started_at DESC LIMIT %(limit)s;
+       c.tables, c.parts, c.parts_done, c.bytes, c.bytes_done, c.rows_done, c.seconds_left, c.snapshot_held,
+       coalesce(c.error, f.error, f.warning) AS error, f.status AS follow_status, f.drained_at, f.wal_kept
+FROM system.copies c LEFT JOIN lakefork.follow f USING (copy_id) ORDER BY c.started_at DESC LIMIT %(limit)s;

@@ -24,7 +24,6 @@ from lakefork.transfer.postgres_copy.holder import drop_slot
 from lakefork.transfer.postgres_copy.into_postgres import set_sequences
 from lakefork.transfer.postgres_copy.sessions import find_endpoint, source_errors
 
-WAL_WARNING_BYTES = 8 << 30
 MOST_COUNTED = 10_000
 RENEW_SECONDS = 5.0
 COMMIT_MESSAGE = ord("C")
@@ -59,7 +58,7 @@ def _lag(connection: Any, row: dict[str, Any]) -> dict[str, Any]:
         "slot": found["wal_status"] or "gone", "active": found["active"], "lag_bytes": behind,
         "lag_transactions": transactions,
         "lag_seconds": (source.now() - caught_up).total_seconds() if caught_up and transactions != 0 else 0.0,
-        "wal_kept_bytes": found["wal_kept"], "warning": _warning(source, found),
+        "wal_kept_bytes": found["wal_kept"], "warning": source.warning(found),
     }  # fmt: skip
 
 
@@ -72,17 +71,6 @@ def _count_transactions(source: FollowedSource) -> int | None:
             (source.slot, MOST_COUNTED, source.slot, COMMIT_MESSAGE),
         ).fetchone()
     return row["found"] if row else None
-
-
-def _warning(source: FollowedSource, found: dict[str, Any]) -> str | None:
-    name, kept, safe = source.endpoint.name, found["wal_kept"] or 0, found["safe_wal_size"]
-    if found["slot_name"] is None or found["wal_status"] == "lost":
-        return "copy required: the slot is lost"
-    if found["wal_status"] == "unreserved" or (safe is not None and safe < kept / 2):
-        return f"{name!r} is about to remove WAL that the slot needs: run lakefork follow run now"
-    if kept > WAL_WARNING_BYTES:
-        return f"{name!r} keeps {kept / 2**30:,.1f} GB of WAL for the slot: run lakefork follow run, or stop following"
-    return None
 
 
 def status_line(row: dict[str, Any]) -> str:

@@ -95,9 +95,13 @@ def follow_copy(
         with source.changes(position) as stream:
             applied = _Applier(context, stream, target, position).drain(wanted, deadline)
     is_drained = applied.reached >= wanted
+    slot = source.look()
+    if warning := source.warning(slot):
+        context.progress(warning)
     state.note_progress(
         context.connection, copy_id, transactions=applied.transactions, changes=applied.changes,
-        position=applied.position, **({"drained_at": source.now()} if is_drained else {}),
+        position=applied.position, wal_kept=slot["wal_kept"], warning=warning,
+        **({"drained_at": source.now()} if is_drained else {}),
         **({"committed_at": _moment(applied.committed_at)} if applied.committed_at is not None else {}),
     )  # fmt: skip
     left = "" if is_drained else f"; the time is over before {lsn_text(wanted)}, and the next run goes on"

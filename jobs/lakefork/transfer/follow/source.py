@@ -15,6 +15,7 @@ from lakefork.transfer.postgres_copy.plan import quote
 from lakefork.transfer.postgres_copy.sessions import Endpoint, Identity, Session, find_endpoint, source_errors
 
 SQL = load(__package__)
+WAL_WARNING_BYTES = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,19 @@ class FollowedSource:
             row: dict[str, Any] | None = session.execute(query.encode(), {"slot": self.slot}).fetchone()
         assert row is not None  # noqa: S101 - an outer join
         return row
+
+    def warning(self, found: dict[str, Any]) -> str | None:
+        """What is wrong with the slot, before the source loses changes or its disk is full. found: as look returns."""
+        name, kept, safe = self.endpoint.name, found["wal_kept"] or 0, found["safe_wal_size"]
+        if found["slot_name"] is None or found["wal_status"] == "lost":
+            return "copy required: the slot is lost"
+        if found["wal_status"] == "unreserved" or (safe is not None and safe < kept / 2):
+            return f"{name!r} is about to remove WAL that the slot needs: run lakefork follow run now"
+        if kept > WAL_WARNING_BYTES:
+            return (
+                f"{name!r} keeps {kept / 2**30:,.1f} GB of WAL for the slot: run lakefork follow run, or stop following"
+            )
+        return None
 
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC)
