@@ -136,7 +136,7 @@ def test_bytes_without_an_encoding_are_copied_as_they_are(lab: CopyLab, monkeypa
             "CREATE TABLE t (id int PRIMARY KEY, v text CHECK (v <> '')); INSERT INTO t VALUES (1, E'\\xff\\xe9'), (2, 'plain')",
         )
         lab.copy()
-        assert lab.sql(target, "SELECT encode(v::bytea, 'hex') FROM t ORDER BY id") == [("ffe9",), ("706c61696e",)]
+        assert lab.sql(target, "SELECT encode(v::bytea, 'hex') FROM t ORDER BY id") == [(b"ffe9",), (b"706c61696e",)]
 
 
 def test_a_difference_is_found_and_named(lab: CopyLab) -> None:

@@ -64,11 +64,12 @@ def test_a_source_that_restarts_is_followed_on(
     lab: FollowLab, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = EmbeddedPostgres(make_settings(), server_options={"fsync": "off", "wal_level": "logical"})
-    lab.source = server.start()
+    first, lab.source = lab.source, server.start()
     monkeypatch.setenv("LAKEFORK_CONNECTIONS__SRC", lab.source)
     try:
         restart_between_runs(lab, server)
     finally:
+        lab.source = first
         server.stop()
 
 
