@@ -134,16 +134,17 @@ class _Applier:
         """Until the source was read up to the position, or the time is over."""
         applied = self._applied
         while max(applied.reached, applied.position) < wanted:
-            pieces = self._stream.buffer.take(LOOK_SECONDS)
-            for piece in pieces:
+            for piece in self._stream.buffer.take(LOOK_SECONDS):
                 self._take(piece)
+                if applied.reached >= wanted:
+                    break  # what follows is for the next run, which gets it again
             self._commit()
             if time.monotonic() - self._looked_at > LOOK_SECONDS:
                 self._context.check_leases()
                 self._looked_at = time.monotonic()
             if deadline is not None and time.monotonic() > deadline and not self._is_open:
                 break
-        if applied.reached > applied.position:  # nothing of what was read since is for the target
+        if applied.reached > applied.position and not self._is_open:  # nothing read since is for the target
             self._target.begin()
             self._finish(applied.reached, None)
         applied.reached = applied.position
