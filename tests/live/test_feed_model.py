@@ -14,7 +14,7 @@ from lakefork.hot.snapshots import PgSnapshot
 from lakefork.live.versions import Change, read_changes
 from support.sql_lake import SqlLake
 
-STEPS = int(os.environ.get("LAKEFORK_MODEL_STEPS", "150"))  # per seed
+STEPS = int(os.environ.get("LIVE_MODEL_STEPS", "150"))  # per seed
 KEYS, WRITERS, USERS = 12, 6, ("ada", "bob", "cy")
 
 

@@ -1,6 +1,6 @@
 """A model of live queries: random changes, late transactions, flushes, dedups, trims, kills of the server and reconnects.
 
-LAKEFORK_MODEL_ROUNDS makes it longer; it reports how many changes there were.
+LIVE_MODEL_ROUNDS makes it longer; it reports how many changes there were.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from support.flush_lake import FlushLake
 from support.live_client import LiveClient
 from support.waiting import wait_until
 
-ROUNDS = int(os.environ.get("LAKEFORK_MODEL_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("LIVE_MODEL_ROUNDS", "4"))
 STATEMENTS = 25  # per round
 USERS = {"ada": range(20), "bob": range(100, 120)}
 CONDITIONS = {"all": "true", "safe": "n > 50 OR v = 'x'", "worker": "n % 3 = 0"}

@@ -36,10 +36,31 @@ class Position:
 
 def current_position(connection: ArrowConnection) -> Position:
     """Returns the position of the connection's transaction."""
+    return position_and_changes(connection, (), None)[0]
+
+
+def position_and_changes(
+    connection: ArrowConnection, names: Sequence[str], since: PgSnapshot | None
+) -> tuple[Position, dict[str, int]]:
+    """Returns the position of the connection's transaction, and those of some Postgres tables that have rows which an
+    earlier snapshot did not see, with the newest _xid of these.
+    """
+    probes = [] if since is None else [_newest_unseen(name, since) for name in names]
     (found,) = connection.query(
-        "SELECT cluster, timeline, mark::text, catalog_snapshot, seen FROM lakefork.feed_position()"
+        "SELECT cluster, timeline, mark::text AS mark, catalog_snapshot, seen, "
+        f"ARRAY[{', '.join(probes)}]::bigint[] AS newest FROM lakefork.feed_position()"
     ).to_pylist()
-    return Position(**{**found, "seen": PgSnapshot(found["seen"])})
+    newest = zip(names, found.pop("newest"), strict=False)
+    changed = {name: xid for name, xid in newest if xid is not None}
+    return Position(**{**found, "seen": PgSnapshot(found["seen"])}), changed
+
+
+def _newest_unseen(name: str, since: PgSnapshot) -> str:
+    parts = [
+        f"(SELECT _xid::text::bigint FROM {name} WHERE {part} ORDER BY _xid DESC LIMIT 1)"
+        for part in since.unseen_parts()
+    ]
+    return f"greatest({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
@@ -88,21 +109,6 @@ def _snapshot(text: str) -> PgSnapshot:
     if not 0 < int(first) <= found.end or any(one < 1 for one in found.under_way):
         raise ValueError(text)
     return found
-
-
-def tables_with_changes(connection: ArrowConnection, names: Iterable[str], since: PgSnapshot) -> dict[str, int]:
-    """Returns those of some Postgres tables that have rows which a snapshot did not see, with their newest _xid."""
-    probes = []
-    for name in names:
-        newest = [
-            f"(SELECT _xid::text::bigint FROM {name} WHERE {part} ORDER BY _xid DESC LIMIT 1)"
-            for part in since.unseen_parts()
-        ]
-        probes.append(f"SELECT {quoted(name)} AS name, greatest({', '.join(newest)}) AS xid")
-    if not probes:
-        return {}
-    found = connection.query(f"SELECT * FROM ({' UNION ALL '.join(probes)}) p WHERE xid IS NOT NULL")
-    return dict(zip(found["name"].to_pylist(), found["xid"].to_pylist(), strict=True))
 
 
 def changes_query(definition: TableDefinition, hots: Iterable[HotTable], since: PgSnapshot, limit: int) -> str:

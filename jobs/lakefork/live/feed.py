@@ -19,7 +19,7 @@ from lakefork.hot.changes import (
     current_position,
     ensure_mark,
     file_commits_since,
-    tables_with_changes,
+    position_and_changes,
 )
 from lakefork.hot.connections import ArrowConnection, ArrowPool
 from lakefork.hot.streams import StreamBuffer
@@ -285,13 +285,14 @@ class Feed:
         assert since is not None  # noqa: S101 - there are subscribers
         deliveries: list[Delivery] = []
         with self._readers.transaction() as connection:
-            until = current_position(connection)
+            names = self._postgres_names()
+            until, changed = position_and_changes(connection, names, since.seen)
             if until.mark is None:
                 self._marked(connection)
             if not until.is_after(since):
                 deliveries += self._all_lost(since, until)
             else:
-                deliveries += self._changes(connection, since, until)
+                deliveries += self._changes(connection, since, until, names, changed)
         self._position, self._looked_at = until, time.monotonic()
         self.looks += 1
         if deliveries:
@@ -301,13 +302,18 @@ class Feed:
         found = [one for table in self._tables.values() for one in table.subscribers()]
         return [Delivery(one, since, until, lost=CRASHED) for one in found]
 
-    def _changes(self, connection: ArrowConnection, since: Position, until: Position) -> list[Delivery]:
+    def _postgres_names(self) -> list[str]:
+        return sorted({name for table in self._tables.values() for name in table.postgres_names})
+
+    def _changes(
+        self, connection: ArrowConnection, since: Position, until: Position, names: list[str], changed: dict[str, int]
+    ) -> list[Delivery]:
         deliveries: list[Delivery] = []
         commits: dict[TableRef, frozenset[str]] = {}
         if until.catalog_snapshot != since.catalog_snapshot:
             commits = self._refresh(connection, since, until, deliveries)
-        names = {name for table in self._tables.values() for name in table.postgres_names}
-        changed = tables_with_changes(connection, sorted(names), since.seen)
+            added = sorted(set(self._postgres_names()) - set(names))
+            changed |= position_and_changes(connection, added, since.seen)[1] if added else {}
         is_stalled = time.monotonic() - self._looked_at > STALLED_SECONDS
         for ref, table in list(self._tables.items()):
             newest = max((changed[name] for name in table.postgres_names if name in changed), default=None)

@@ -13,7 +13,7 @@ from lakefork.hot.changes import (
     current_position,
     ensure_mark,
     file_commits_since,
-    tables_with_changes,
+    position_and_changes,
 )
 from lakefork.hot.connections import ArrowConnection
 from lakefork.hot.streams import StreamBuffer, create_buffer
@@ -150,7 +150,7 @@ class LiveReader:
         if cursor.query != bound.digest:
             return "the query, the table's columns or the permissions are not what they were"
         names = [hot.qualified for hot in found.hot]
-        newest = tables_with_changes(connection, names, cursor.position.seen)
+        newest = position_and_changes(connection, names, cursor.position.seen)[1]
         if any(xid >= until.seen.end for xid in newest.values()):
             return FOREIGN
         return None
