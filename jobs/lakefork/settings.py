@@ -140,7 +140,7 @@ class ServerSettings(Section):
     send_seconds: float = Field(30, gt=0)
     keep_alive_seconds: int = Field(75, ge=1)
     stop_seconds: int = Field(15, ge=0)
-    live_buffer_kb: int = Field(1_024, ge=16)
+    live_buffer_kb: int = Field(4_096, ge=16)
     live_idle_seconds: float = Field(300, gt=0)
     live_subscriptions_per_socket: int = Field(1_000, ge=1)
     failed_tokens_per_minute: int = Field(60, ge=1)

@@ -121,3 +121,18 @@ def test_old_values_come_from_files(lake: SqlLake, ns: str, client: Connect) -> 
     updated, deleted = ada.change(), ada.change()
     assert (updated["old_values"]["v"], updated["new_values"]["v"]) == ("cold", "hot")
     assert (deleted["change_type"], deleted["old_values"]["v"]) == ("DELETE", "cold too")
+
+
+def test_a_condition_sees_no_rows_of_others(lake: SqlLake, ns: str, client: Connect) -> None:
+    """It would fail on them, and its error would name their values."""
+    ada, bob = client("ada"), client("bob")
+    for one in (ada, bob):
+        one.subscribe("s", f"SELECT id FROM {ns}.t WHERE CAST(v AS INT) > 5")
+    lake.run(f"INSERT INTO {ns}.t (id, v) VALUES (1, '7')", user="bob")
+    assert bob.change()["new_values"] == {"id": 1}
+    lake.run(f"INSERT INTO {ns}.t (id, v) VALUES (2, 'secret')", user="bob")
+    ended = bob.next()
+    assert (ended["type"], "secret" in ended["reason"]) == ("ended", True)
+    lake.run(f"INSERT INTO {ns}.t (id, v) VALUES (3, '8')", user="ada")
+    assert ada.change()["new_values"] == {"id": 3}
+    assert ada.quiet() == []

@@ -4,12 +4,10 @@ import logging
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
 from lakefork.catalog.connection import Connection, open_connection
 from lakefork.database_errors import all_domain_errors
@@ -22,13 +20,12 @@ from lakefork.hot.changes import (
     position_and_changes,
 )
 from lakefork.hot.connections import ArrowConnection, ArrowPool
-from lakefork.hot.streams import StreamBuffer
 from lakefork.live.conditions import compute
+from lakefork.live.fan_out import Delivery, SubscribedTable, Subscriber, fan_out
 from lakefork.live.index import ensure_indexes
-from lakefork.live.messages import Event, Shape, satisfied_by
 from lakefork.live.query import Plan, plan
-from lakefork.live.versions import TRIMMED, Change, Look, read_changes
-from lakefork.model.tables import TableKind, TableRef
+from lakefork.live.versions import read_changes
+from lakefork.model.tables import TableRef
 from lakefork.read.tables import FoundTable
 from lakefork.sql.parse.statements import TableName
 from lakefork.sql.permissions import read_access
@@ -47,77 +44,6 @@ CRASHED = "Postgres crashed or was restored"
 logger = logging.getLogger(__name__)
 
 
-class Subscriber(Protocol):
-    """Who gets the changes; the feed sets its plan when the table is altered."""
-
-    session: Session
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """What a look brings a subscriber: events between two positions, or why there are none that can be told."""
-
-    subscriber: Any
-    since: Position
-    until: Position
-    events: Sequence[Event] = ()
-    lost: str | None = None  # it must read everything again
-    ended: str | None = None  # it cannot go on
-
-
-@dataclass(eq=False)
-class _Shared:
-    """The subscribers with one distinct query of one owner's rows."""
-
-    shape: Shape
-    subscribers: set[Any] = field(default_factory=set)
-
-
-@dataclass(eq=False)
-class _Table:
-    name: TableName
-    catalog: str
-    found: FoundTable
-    by_owner: dict[str | None, dict[str, _Shared]] = field(default_factory=lambda: defaultdict(dict))
-    _places: dict[Any, tuple[str | None, str]] = field(default_factory=dict)
-
-    @property
-    def postgres_names(self) -> list[str]:
-        if self.found.definition.kind == TableKind.STREAM:
-            return [StreamBuffer(self.found.definition).qualified]
-        return [hot.qualified for hot in self.found.hot]
-
-    def subscribers(self) -> list[Any]:
-        return [one for shared in self.shared() for one in shared.subscribers]
-
-    def shared(self) -> list[_Shared]:
-        return [shared for shapes in self.by_owner.values() for shared in shapes.values()]
-
-    def add(self, subscriber: Subscriber) -> None:
-        owner, key = subscriber.plan.owner, subscriber.plan.digest
-        shapes = self.by_owner[owner]
-        if key not in shapes:
-            shapes[key] = _Shared(Shape(subscriber.plan))
-        shapes[key].subscribers.add(subscriber)
-        self._places[subscriber] = owner, key
-
-    def remove(self, subscriber: Any) -> None:
-        owner, key = self._places.pop(subscriber, (None, ""))
-        shared = self.by_owner.get(owner, {}).get(key)
-        if shared is None:
-            return
-        shared.subscribers.discard(subscriber)
-        if not shared.subscribers:
-            del self.by_owner[owner][key]
-            if not self.by_owner[owner]:
-                del self.by_owner[owner]
-
-    def clear(self) -> None:
-        self.by_owner.clear()
-        self._places.clear()
-
-
 Attached = Callable[[Position | LakeforkError], None]
 
 
@@ -128,7 +54,7 @@ class Feed:
         self._resources, self._dsn, self._deliver = resources, dsn, deliver
         self._readers = ArrowPool(self._connect, 1, LOOK_SECONDS)
         self._connection: Connection | None = None
-        self._tables: dict[TableRef, _Table] = {}
+        self._tables: dict[TableRef, SubscribedTable] = {}
         self._position: Position | None = None
         self._looked_at = 0.0
         self._commands: deque[tuple[str, Any, Attached | None]] = deque()
@@ -255,18 +181,18 @@ class Feed:
             raise DatabaseError("Postgres was just started: try again in a moment")
         return found
 
-    def _table(self, connection: ArrowConnection, subscriber: Subscriber) -> _Table:
+    def _table(self, connection: ArrowConnection, subscriber: Subscriber) -> SubscribedTable:
         definition = subscriber.plan.definition
         name = TableName(definition.namespace, definition.name)
         found = self._find(connection, definition.catalog, name)
         if found.definition.table_id != definition.table_id:
             raise NotFoundError(f"table {definition} was dropped")
-        return _Table(name, definition.catalog, found)
+        return SubscribedTable(name, definition.catalog, found)
 
     def _find(self, connection: ArrowConnection, catalog: str, name: TableName) -> FoundTable:
         return self._resources.lookup.find(connection, Session(catalog, role=Role.ADMIN), name)
 
-    def _planned(self, connection: ArrowConnection, table: _Table, subscriber: Subscriber) -> Plan:
+    def _planned(self, connection: ArrowConnection, table: SubscribedTable, subscriber: Subscriber) -> Plan:
         definition = table.found.definition
         access = read_access(connection, subscriber.session, definition)
         return plan(subscriber.plan.query.under(subscriber.plan, definition), subscriber.session, definition, access)
@@ -334,7 +260,7 @@ class Feed:
             f"WHERE snapshot_id > {since.catalog_snapshot} AND catalog_id IS NOT NULL"
         )
         catalogs = set(found["catalog_id"].to_pylist())
-        tables: dict[str, list[_Table]] = defaultdict(list)
+        tables: dict[str, list[SubscribedTable]] = defaultdict(list)
         for ref, table in self._tables.items():
             if ref.catalog_id in catalogs:
                 tables[table.catalog].append(table)
@@ -345,7 +271,7 @@ class Feed:
         return file_commits_since(connection, refs, since.catalog_snapshot) if refs else {}
 
     def _found_again(
-        self, connection: ArrowConnection, catalog: str, tables: Sequence[_Table]
+        self, connection: ArrowConnection, catalog: str, tables: Sequence[SubscribedTable]
     ) -> list[FoundTable | NotFoundError]:
         session, names = Session(catalog, role=Role.ADMIN), [table.name for table in tables]
         try:
@@ -358,7 +284,7 @@ class Feed:
     def _update(
         self,
         connection: ArrowConnection,
-        table: _Table,
+        table: SubscribedTable,
         again: FoundTable | NotFoundError,
         since: Position,
         until: Position,
@@ -378,7 +304,7 @@ class Feed:
         return self._plan_again(connection, table, since, until)
 
     def _plan_again(
-        self, connection: ArrowConnection, table: _Table, since: Position, until: Position
+        self, connection: ArrowConnection, table: SubscribedTable, since: Position, until: Position
     ) -> list[Delivery]:
         ended = []
         subscribers = table.subscribers()
@@ -408,7 +334,7 @@ class Feed:
         try:
             workers = self._resources.own_workers
             look = read_changes(connection, workers, table.found, since, until, authors, check_trimmed=check_trimmed)
-            return self._fan_out(table, look, since, until)
+            return fan_out(table, look, since, until, self._compute)
         except DatabaseError:
             raise
         except Exception as error:
@@ -418,61 +344,5 @@ class Feed:
             )
             return self._end(ref, since, until, reason)
 
-    def _fan_out(self, table: _Table, look: Look, since: Position, until: Position) -> list[Delivery]:
-        if look.lost is not None:
-            return [Delivery(one, since, until, lost=look.lost) for one in table.subscribers()]
-        deliveries = []
-        shared_by_owner = _concerned(table, look)
-        satisfied = self._satisfied(look, [shared for shared, _ in shared_by_owner])
-        for shared, changes in shared_by_owner:
-            try:
-                rows = satisfied.get(shared.shape.plan.condition_key)
-                if isinstance(rows, LakeforkError):
-                    raise rows
-                events = shared.shape.events(changes, rows)
-            except LakeforkError as error:
-                deliveries += [Delivery(one, since, until, ended=str(error)) for one in shared.subscribers]
-                continue
-            if events:
-                deliveries += [Delivery(one, since, until, events) for one in shared.subscribers]
-        lost = look.lost_owners
-        for owner, shapes in table.by_owner.items():
-            if lost and (owner is None or owner in lost):
-                subscribers = [one for shared in shapes.values() for one in shared.subscribers]
-                deliveries += [Delivery(one, since, until, lost=TRIMMED) for one in subscribers]
-        return deliveries
-
-    def _satisfied(self, look: Look, concerned: Iterable[_Shared]) -> dict[str, Any]:
-        """Computes conditions that need a worker; one that fails fails alone."""
-        shapes = [shared.shape for shared in concerned]
-        try:
-            return dict(satisfied_by(look, shapes, self._compute))
-        except LakeforkError as error:
-            if isinstance(error, DatabaseError):
-                raise
-        found: dict[str, Any] = {}
-        for shape in shapes:
-            try:
-                found |= satisfied_by(look, [shape], self._compute)
-            except LakeforkError as error:
-                found[shape.plan.condition_key] = error
-        return found
-
-    def _compute(self, conditions: Sequence[exp.Expr], rows: pa.Table) -> list[list[bool]]:
+    def _compute(self, conditions: Sequence[str], rows: pa.Table) -> list[list[bool]]:
         return compute(self._resources.own_workers, conditions, rows, CONDITION_SECONDS)
-
-
-def _concerned(table: _Table, look: Look) -> list[tuple[_Shared, Sequence[Change]]]:
-    """Returns the distinct queries with the changes of the rows that they are about."""
-    if not look.changes:
-        return []
-    by_owner: dict[str | None, list[Change]] = defaultdict(list)
-    for change in look.changes:
-        by_owner[change.row.owner].append(change)
-    found: list[tuple[_Shared, Sequence[Change]]] = []
-    for owner, changes in by_owner.items():
-        if owner is not None and owner in table.by_owner:
-            found += [(shared, changes) for shared in table.by_owner[owner].values()]
-    if None in table.by_owner:
-        found += [(shared, look.changes) for shared in table.by_owner[None].values()]
-    return found

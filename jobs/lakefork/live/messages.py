@@ -1,24 +1,26 @@
 """Messages about changes: what each distinct query makes of a look, as JSON that its subscriptions share."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
 from lakefork.hot.changes import row_names
 from lakefork.live.conditions import Check, compiled
 from lakefork.live.query import Plan
 from lakefork.live.versions import Change, Look, Row
+from lakefork.model.predicates import quoted
 from lakefork.model.seqid import SeqId
 from lakefork.model.tables import DELETED, SEQ, UPDATED, USER_ID, TableDefinition, TableKind
 from lakefork.sql.results import json_value
 from lakefork.sql.write.rows import typed_array
 
 INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
-Compute = Callable[[Sequence[exp.Expr], pa.Table], list[list[bool]]]
+Compute = Callable[[Sequence[str], pa.Table], list[list[bool]]]
+OWNER = "owner"  # the column with the user
 
 
 @dataclass(eq=False, slots=True)
@@ -117,20 +119,31 @@ def _system_value(row: Row, system: str | None) -> Any:
 
 def satisfied_by(look: Look, shapes: Iterable[Shape], compute: Compute) -> Mapping[str, Sequence[bool]]:
     """Returns by condition which rows of a look satisfy it, for those that a worker computes."""
-    wanted = {
-        shape.plan.condition_key: shape.plan.condition
-        for shape in shapes
-        if shape.needs_worker and shape.plan.condition is not None
-    }
+    wanted: dict[str, Plan] = {}
+    owners: dict[str, set[str | None]] = defaultdict(set)
+    for shape in shapes:
+        if shape.needs_worker:
+            wanted[shape.plan.condition_key] = shape.plan
+            owners[shape.plan.condition_key].add(shape.plan.owner)
     if not wanted or not look.rows:
         return {}
-    return dict(zip(wanted, compute(list(wanted.values()), _as_table(look)), strict=True))
+    tests = [_guarded(plan, owners[key]) for key, plan in wanted.items()]
+    return dict(zip(wanted, compute(tests, _as_table(look)), strict=True))
+
+
+def _guarded(plan: Plan, owners: set[str | None]) -> str:
+    """Returns a condition that is computed for the rows of some owners that rules show: errors name values of rows."""
+    guards = [] if None in owners else [f"{OWNER} IN ({', '.join(map(quoted, sorted(filter(None, owners))))})"]
+    guards += [] if plan.row_filter is None else [f"({plan.row_filter.sql(dialect='duckdb')})"]
+    own = "true" if plan.own_condition is None else plan.own_condition.sql(dialect="duckdb")
+    return f"CASE WHEN {' AND '.join(['true', *guards])} THEN ({own}) ELSE false END"
 
 
 def _as_table(look: Look) -> pa.Table:
     columns = look.definition.columns
     arrays = [typed_array([row.values[place] for row in look.rows], column) for place, column in enumerate(columns)]
-    return pa.Table.from_arrays(arrays, names=row_names(look.definition))
+    arrays.append(pa.array([row.owner for row in look.rows], pa.string()))
+    return pa.Table.from_arrays(arrays, names=[*row_names(look.definition), OWNER])
 
 
 def merged(events: Sequence[Event]) -> list[Event]:

@@ -96,7 +96,7 @@ class LiveQuery:
 class Plan:
     """A live query under one definition of its table and one set of permissions.
 
-    Conditions are over columns c<id>; own_condition is that of the query, without the row filters of rules.
+    Conditions are over columns c<id>; condition is own_condition, that of the query, and the row filters of rules.
     owner: whose rows; None: those of all users.
     """
 
@@ -104,6 +104,7 @@ class Plan:
     definition: TableDefinition
     outputs: tuple[Output, ...]
     own_condition: exp.Expr | None
+    row_filter: exp.Expr | None
     condition: exp.Expr | None
     condition_key: str
     owner: str | None
@@ -230,16 +231,17 @@ def plan(query: LiveQuery, session: Session, definition: TableDefinition, access
     if any(one.system == USER_ID for one in outputs) and session.role < Role.SERVICE:
         raise PermissionDeniedError(f"permission denied: {USER_ID} needs role service")
     own = None if query.condition is None else _by_id(query.condition, definition)
-    parts = [] if own is None else [exp.paren(own)]
+    row_filter = None
     if access.row_filter is not None:
-        row_filter = parsed(f"SELECT {access.row_filter}")[0]
-        assert isinstance(row_filter, st.Select)  # noqa: S101 - it was written as one
-        parts.append(exp.paren(_by_id(row_filter.query.selects[0], definition)))
+        written = parsed(f"SELECT {access.row_filter}")[0]
+        assert isinstance(written, st.Select)  # noqa: S101 - it was written as one
+        row_filter = _by_id(written.query.selects[0], definition)
+    parts = [exp.paren(part) for part in (own, row_filter) if part is not None]
     condition = exp.and_(*parts) if parts else None
     used = {one.column_id for one in outputs if one.column_id is not None}
     used |= {int(node.name[1:]) for part in parts for node in part.find_all(exp.Column)}
     key = "" if condition is None else condition.sql(dialect="duckdb")
-    return Plan(query, definition, outputs, own, condition, key, access.user_id, frozenset(used))
+    return Plan(query, definition, outputs, own, row_filter, condition, key, access.user_id, frozenset(used))
 
 
 def _all_outputs(definition: TableDefinition) -> tuple[Output, ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakefork.database_errors import all_domain_errors
 from lakefork.errors import DatabaseError, LakeforkError
 from lakefork.hot.changes import Position
-from lakefork.live.feed import Delivery, Feed
+from lakefork.live.fan_out import Delivery
+from lakefork.live.feed import Feed
 from lakefork.live.reading import LiveReader
 from lakefork.live.registry import Registry
 from lakefork.server.auth import Claims, Identities, Verifier

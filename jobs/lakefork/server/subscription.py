@@ -10,7 +10,7 @@ from enum import Enum
 
 from lakefork.hot.changes import Cursor, Position
 from lakefork.hot.snapshots import PgSnapshot
-from lakefork.live.feed import Delivery
+from lakefork.live.fan_out import Delivery
 from lakefork.live.messages import Event, change_message, merged
 from lakefork.live.query import Plan
 from lakefork.live.registry import Entry
