@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -123,11 +124,16 @@ def measure() -> list[Figure]:
 
 def _figures(part: Callable[[Bench], list[Figure]], bench: Bench) -> list[Figure]:
     """The figures of a part; one that fails is told, and the others go on."""
+    name, started = part.__name__.strip("_"), time.monotonic()
+    if name not in os.environ.get("BENCH_LIVE_PARTS", name):
+        return []
     try:
-        return part(bench)
+        found = part(bench)
     except Exception:
         traceback.print_exc()
-        return [Figure(AREA, f"{part.__name__.strip('_')}: failed", 1, "", at_most=0)]
+        found = [Figure(AREA, f"{name}: failed", 1, "", at_most=0)]
+    print(*found, f"    {name}: {time.monotonic() - started:.0f} s", sep="\n", flush=True)
+    return found
 
 
 def paced(
