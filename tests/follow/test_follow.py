@@ -246,6 +246,22 @@ def test_a_target_that_was_restored_to_an_earlier_time_is_noticed(lab: FollowLab
         lab.follow()
 
 
+def test_a_copy_that_cannot_be_followed_does_not_stop_others(lab: FollowLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.on_source("CREATE TABLE t (id int PRIMARY KEY)")
+    lab.begin()
+    columns = "source, target, into_catalog, source_identity, target_identity, setup, status, phase, phases_done, run_id, snapshot_name, snapshot_lsn, slot_name, started_at"
+    lab.catalog(
+        f"INSERT INTO lakefork.copy (copy_id, {columns}) SELECT 'a', {columns} FROM lakefork.copy; UPDATE lakefork.copy SET source = 'gone' WHERE copy_id = 'a'"
+    )
+    lab.catalog(
+        "INSERT INTO lakefork.follow (copy_id, status, position) SELECT 'a', status, position FROM lakefork.follow"
+    )
+    lab.on_source("INSERT INTO t VALUES (1)")
+    with pytest.raises(SetupError, match="there is no connection 'gone'"):
+        lab.follow(copy_id=None)
+    assert lab.on_target("SELECT count(*) FROM t") == [(1,)]
+
+
 def test_one_run_at_a_time(lab: FollowLab) -> None:
     lab.on_source("CREATE TABLE t (id int PRIMARY KEY)")
     lab.begin()

@@ -1,5 +1,9 @@
 """The DAG postgres_follow: whether a copy is followed, and which Airflow connections its databases have."""
 
+import contextlib
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+
 from lakefork.catalog.connection import connect
 from lakefork.orchestration.database import catalog_dsn, named_dsns
 from lakefork.orchestration.spark_job import LakeforkJobOperator
@@ -21,4 +25,8 @@ class FollowOperator(LakeforkJobOperator):
     def _named_dsns(self) -> dict[str, str]:
         with connect(catalog_dsn()) as connection:
             rows = connection.execute(_FOLLOWED).fetchall()
-        return named_dsns({name for row in rows for name in (row["source"], row["target"]) if name})
+        found: dict[str, str] = {}
+        for name in {name for row in rows for name in (row["source"], row["target"]) if name}:
+            with contextlib.suppress(AirflowNotFoundException):  # the job names it, after the other copies
+                found |= named_dsns([name])
+        return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from lakefork.errors import CopyRequiredError, LakeforkError, LeaseHeldError
+from lakefork.errors import CopyRequiredError, LakeforkError, LeaseHeldError, LeaseLostError
 from lakefork.garbage import garbage_collection_paused
 from lakefork.model.params import PostgresFollowParams
 from lakefork.spark.job import JobContext
@@ -55,8 +55,21 @@ class Applied:
 
 @garbage_collection_paused()
 def run_postgres_follow(context: JobContext, params: PostgresFollowParams, open_target: OpenTarget) -> dict[str, Any]:
+    """Of several copies, those that can be followed are, before the first error is raised."""
     copies = [params.copy_id] if params.copy_id else state.followed_copies(context.connection)
-    done = [found for copy_id in copies if (found := _follow(context, params, copy_id, open_target)) is not None]
+    done: list[Applied] = []
+    errors: list[LakeforkError | psycopg.Error] = []
+    for copy_id in copies:
+        try:
+            if (found := _follow(context, params, copy_id, open_target)) is not None:
+                done.append(found)
+        except LeaseLostError:
+            raise
+        except (LakeforkError, psycopg.Error) as error:
+            context.progress(f"copy {copy_id}: {error}")
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return {
         "copies": len(done),
         "transactions": sum(one.transactions for one in done),
