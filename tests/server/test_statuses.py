@@ -2,10 +2,14 @@
 
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 
+from lakefork.server.admission import Admission
+from lakefork.server.metrics import Metrics
+from lakefork.settings import ServerSettings
 from support.api_server import ApiServer
 from support.sql_lake import SqlLake
 
@@ -150,6 +154,13 @@ def test_a_request_of_many_statements_ends_with_its_time(api: ApiServer, alice: 
 def test_limits_of_rows_are_no_reason_to_try_again(api: ApiServer, admin: str, lake: SqlLake, ns: str) -> None:
     lake.run(f"CREATE SHARED TABLE {ns}.t (id BIGINT PRIMARY KEY)")
     check(api.post(f"INSERT INTO {ns}.t SELECT i FROM range(1000001) r(i)", admin), 400, "limit_exceeded")
+
+
+def test_a_full_disk_fails_no_request(tmp_path: Path) -> None:
+    """Nor does a directory for temporary files that somebody has cleaned."""
+    metrics = Metrics(tmp_path / "gone", Admission(ServerSettings()))
+    metrics.count("/api/sql", 200, 0.1, ["Select"], 7, 100)
+    assert "lakefork_api_rows_total 7" in metrics.text()
 
 
 def test_health_and_metrics(api: ApiServer, alice: str) -> None:

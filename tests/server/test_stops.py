@@ -103,11 +103,14 @@ def test_a_server_that_is_killed_leaves_nothing_behind(server: ApiServer) -> Non
     token = server.token()
     server.post("INSERT INTO app.t (v) VALUES ('before')", token)
     everything = descendants(server)
+    (directory,) = {one.environ()["LAKEFORK_SERVER_RUN"] for one in server.workers()}
+    assert Path(directory).is_dir()
     slow, answers = in_background(lambda: server.post(SLOW, token))
     time.sleep(0.5)
     server.process.kill()
     server.process.wait()
     assert gone(everything, 15)
+    assert not Path(directory).exists()
     slow.join()
     assert isinstance(answers[0], httpx.HTTPError) or answers[0].status_code == 503
     with psycopg.connect(server.dsn) as connection:

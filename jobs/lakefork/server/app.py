@@ -6,6 +6,7 @@ import hmac
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -120,10 +121,13 @@ def application(settings: Settings, dsn: str, directory: Path) -> ASGIApp:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await asyncio.to_thread(server.warm_up)
-        looking_after = asyncio.create_task(server.look_after(_parent()))
+        parent = _parent()
+        looking_after = asyncio.create_task(server.look_after(parent))
         yield
         looking_after.cancel()
         await server.close()
+        if os.getppid() != parent:  # which would have removed it
+            shutil.rmtree(directory, ignore_errors=True)
 
     async def health(_: Request) -> Response:
         """Whether statements can be executed: 200, or 503 while Postgres is away."""

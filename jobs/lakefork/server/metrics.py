@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,22 @@ class Metrics:
 
     def write(self) -> None:
         self._written = time.monotonic()
+        scratch = self._file.with_suffix(".new")
+        with suppress(OSError):  # a full disk must not fail requests
+            scratch.write_text(json.dumps(self._own()))
+            scratch.replace(self._file)
+
+    def _own(self) -> dict[str, dict[str, float]]:
         live_counts, live_gauges = self.live()
         gauges = {"running": self._admission.running, "waiting": self._admission.waiting, "workers": 1, **live_gauges}
-        scratch = self._file.with_suffix(".new")
-        scratch.write_text(json.dumps({"counts": {**self._counts, **live_counts}, "gauges": gauges}))
-        scratch.replace(self._file)
+        return {"counts": {**self._counts, **live_counts}, "gauges": gauges}
 
     def text(self) -> str:
         """Of all processes."""
-        self.write()
-        counts: Counter[str] = Counter()
-        gauges: Counter[str] = Counter()
-        for file in self._directory.glob("*.json"):
+        own = self._own()
+        counts: Counter[str] = Counter(own["counts"])
+        gauges: Counter[str] = Counter(own["gauges"])
+        for file in set(self._directory.glob("*.json")) - {self._file}:
             found = json.loads(file.read_text())
             counts.update(found["counts"])
             if Path("/proc", file.stem).exists() or not Path("/proc/self").exists():
