@@ -17,7 +17,12 @@ class TimeLimit:
 
     def __init__(self, until: float, end: Callable[[], None]) -> None:
         self.until = until
-        self.end = end
+        self.is_over = False
+        self._end = end
+
+    def end(self) -> None:
+        self.is_over = True
+        self._end()
 
     def shorten(self, seconds: float) -> None:
         self.until = min(self.until, time.monotonic() + seconds)

@@ -10,6 +10,7 @@ import pytest
 from lakefork.errors import CancelledError, DatabaseError, LakeforkError, LimitError
 from lakefork.sql.engine import Engine
 from lakefork.sql.session import Role, Session
+from lakefork.sql.workers import pool
 from lakefork.sql.workers.pool import Cancellation
 from support.faulty_server import STATEMENTS, Server, check, engine_with
 from support.sql_lake import SqlLake
@@ -18,15 +19,20 @@ ADMIN = Session("main", role=Role.ADMIN)
 HANGS = 60  # seconds: far beyond every limit here
 
 
+@pytest.fixture(autouse=True)
+def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "ANSWER_SECONDS", 1.0)
+
+
 @contextmanager
 def stopped(server: Server, engine: Engine) -> Iterator[ThreadPoolExecutor]:
     """Postgres does nothing any more; the engine's connections are there."""
     for text in ("SELECT * FROM app.t", "SHOW TABLES", "UPDATE app.t SET v = 'y' WHERE id = 2"):
         engine.execute(ADMIN, text)
-    with ThreadPoolExecutor(len(STATEMENTS)) as pool:
+    with ThreadPoolExecutor(len(STATEMENTS)) as threads:
         server.send(signal.SIGSTOP)
         try:
-            yield pool
+            yield threads
         finally:
             server.send(signal.SIGCONT)
 
@@ -40,8 +46,8 @@ def error_of(running: "Future[LakeforkError | None]") -> LakeforkError:
 
 def test_statements_end_soon_after_their_time(app: SqlLake, server: Server) -> None:
     with engine_with(server, statement_timeout_seconds=1, connections=len(STATEMENTS)) as engine:
-        with stopped(server, engine) as pool:
-            running = [pool.submit(lambda text: engine.run(ADMIN, text).error, text) for text in STATEMENTS]
+        with stopped(server, engine) as threads:
+            running = [threads.submit(lambda text: engine.run(ADMIN, text).error, text) for text in STATEMENTS]
             errors = [error_of(one) for one in running]
         assert all(isinstance(error, DatabaseError | LimitError) for error in errors), errors
         app.engine.run(ADMIN, "SELECT 1")
@@ -54,11 +60,11 @@ def test_a_statement_is_cancelled_at_once(app: SqlLake, server: Server, text: st
     """Whoever cancels does not wait, although Postgres does not answer the cancellation either."""
     cancellation = Cancellation()
     with engine_with(server, statement_timeout_seconds=600) as engine:
-        with stopped(server, engine) as pool:
-            running = pool.submit(lambda: engine.run(ADMIN, text, (), cancellation).error)
+        with stopped(server, engine) as threads:
+            running = threads.submit(lambda: engine.run(ADMIN, text, (), cancellation).error)
             while not cancellation._workers and not running.done():
                 pass
-            pool.submit(cancellation.cancel).result(HANGS)
+            threads.submit(cancellation.cancel).result(HANGS)
             assert isinstance(error_of(running), CancelledError | DatabaseError)
         engine.run(ADMIN, "SELECT * FROM app.t")
         assert engine.run(ADMIN, "SELECT * FROM app.t").error is None

@@ -153,7 +153,7 @@ class _Query:
 
     def settle(self) -> None:
         """A cancellation that is still on its way must not hit the connection's next statement."""
-        if self._cancelling is not None:
+        if self._cancelling is not None and not self._limit.is_over:
             self._cancelling.join(ANSWER_SECONDS)
             if self._cancelling.is_alive():
                 self._shut()
