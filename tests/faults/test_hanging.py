@@ -15,6 +15,7 @@ from lakefork.sql.workers.pool import Cancellation
 from support.faulty_server import STATEMENTS, Server, check, engine_with
 from support.sql_lake import SqlLake
 
+TEXTS = [STATEMENTS[0], STATEMENTS[1], "SHOW TABLES"]  # each connection is of another kind, and was open before
 ADMIN = Session("main", role=Role.ADMIN)
 HANGS = 60  # seconds: far beyond every limit here
 
@@ -29,7 +30,7 @@ def stopped(server: Server, engine: Engine) -> Iterator[ThreadPoolExecutor]:
     """Postgres does nothing any more; the engine's connections are there."""
     for text in ("SELECT * FROM app.t", "SHOW TABLES", "UPDATE app.t SET v = 'y' WHERE id = 2"):
         engine.execute(ADMIN, text)
-    with ThreadPoolExecutor(len(STATEMENTS)) as threads:
+    with ThreadPoolExecutor(len(TEXTS)) as threads:
         server.send(signal.SIGSTOP)
         try:
             yield threads
@@ -45,9 +46,9 @@ def error_of(running: "Future[LakeforkError | None]") -> LakeforkError:
 
 
 def test_statements_end_soon_after_their_time(app: SqlLake, server: Server) -> None:
-    with engine_with(server, statement_timeout_seconds=1, connections=len(STATEMENTS)) as engine:
+    with engine_with(server, statement_timeout_seconds=1, connections=len(TEXTS)) as engine:
         with stopped(server, engine) as threads:
-            running = [threads.submit(lambda text: engine.run(ADMIN, text).error, text) for text in STATEMENTS]
+            running = [threads.submit(lambda text: engine.run(ADMIN, text).error, text) for text in TEXTS]
             errors = [error_of(one) for one in running]
         assert all(isinstance(error, DatabaseError | LimitError) for error in errors), errors
         app.engine.run(ADMIN, "SELECT 1")
@@ -55,7 +56,7 @@ def test_statements_end_soon_after_their_time(app: SqlLake, server: Server) -> N
         assert app.rows("SELECT count(*) FROM app.t WHERE id IN (1, 2)") in ([(2,)], [(1,)])
 
 
-@pytest.mark.parametrize("text", STATEMENTS[:2])
+@pytest.mark.parametrize("text", TEXTS[:2])
 def test_a_statement_is_cancelled_at_once(app: SqlLake, server: Server, text: str) -> None:
     """Whoever cancels does not wait, although Postgres does not answer the cancellation either."""
     cancellation = Cancellation()
