@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefork.catalog.connection import Connection, open_connection
+from lakefork.catalog.connection import Connection, open_connection, shut
 from lakefork.database_errors import all_domain_errors
 from lakefork.errors import DatabaseError, LakeforkError, NotFoundError
 from lakefork.hot.changes import (
@@ -35,6 +35,7 @@ from lakefork.sql.session import Role, Session
 BUSY_SECONDS = 0.004  # between looks while there is something to see
 QUIET_SECONDS = 0.008
 AWAY_SECONDS = 0.25  # while Postgres does not answer
+CLOSE_SECONDS = 3.0
 STALLED_SECONDS = 2.0  # after which versions may have been trimmed that nobody has read
 CONDITION_SECONDS = 5.0
 LOOK_BYTES, LOOK_SECONDS = 512 << 20, 60.0
@@ -90,7 +91,10 @@ class Feed:
         self._is_stopped = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive() and self._connection is not None:
+                shut(self._connection)  # Postgres hangs
+                self._thread.join(CLOSE_SECONDS)
         self._readers.close()
         if self._connection is not None:
             self._connection.close()
