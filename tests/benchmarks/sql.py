@@ -223,7 +223,7 @@ def _workers(engine: Engine, dsn: str) -> list[Figure]:
         sql = f"SELECT n % 10, count(*), max(content) FROM app.own WHERE id <> {next(numbers)} GROUP BY 1"
         statement = parsed(sql)[0]
         assert isinstance(statement, Select)
-        return engine._prepare(ALICE, statement.query, with_views=True).request()
+        return engine._prepare(ALICE, statement.query).request()
 
     small = [Request(f"SELECT {next(numbers)} + 1") for _ in range(400)]
     large = [request() for _ in range(400)]
