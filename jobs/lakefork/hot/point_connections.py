@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -35,6 +36,12 @@ def connect_for_points(dsn: str, timeout_seconds: float) -> PointConnection:
 
 def fetch(connection: PointConnection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return connection.execute(sql, parameters, prepare=True, binary=True).fetchall()
+
+
+def roll_back(connection: PointConnection) -> None:
+    """Ends a transaction if there is one; a broken connection has none, and the error that broke it counts."""
+    with suppress(psycopg.Error):
+        connection.rollback()
 
 
 def in_one_round_trip(connection: PointConnection, *statements: tuple[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:

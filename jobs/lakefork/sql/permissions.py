@@ -111,6 +111,33 @@ def access_under(texts: tuple[str, ...], definition: TableDefinition, user: str)
     return Access(owner, " OR ".join(f"({one})" for one in filters), columns, texts)
 
 
+def plain_conditions(
+    texts: tuple[str, ...], definition: TableDefinition, user: str
+) -> tuple[tuple[Column, str], ...] | None:
+    """Returns columns with a text, one of which a row that the user may see has; empty: all rows.
+
+    None: the rules say more than that, or do not let the user use the table.
+    """
+    rules = usable_rules(
+        [_parsed(text) for text in texts], definition.kind, definition.namespace, definition.name, definition.by_name
+    )
+    if rules is None or any(rule.condition is None for rule in rules):
+        return ()
+    found = tuple(_plain_condition(rule, definition, user) for rule in rules)
+    known = tuple(one for one in found if one is not None)
+    return known if known and len(known) == len(found) else None
+
+
+def _plain_condition(rule: Rule, definition: TableDefinition, user: str) -> tuple[Column, str] | None:
+    condition, column = rule.condition, definition.by_name[fold(rule.column or "")]
+    if not isinstance(condition, exp.EQ) or column.type.name != "varchar" or not isinstance(condition.left, exp.Column):
+        return None
+    if isinstance(condition.right, exp.CurrentUser):
+        return column, user
+    is_text = isinstance(condition.right, exp.Literal) and condition.right.is_string
+    return (column, str(condition.right.this)) if is_text else None
+
+
 def usable_rules(
     rules: Iterable[Rule], kind: str, namespace: str, table: str, columns: Container[str]
 ) -> list[Rule] | None:

@@ -28,6 +28,7 @@ class Finder:
     """Completes what newest_by_key found."""
 
     def __init__(self, resources: Resources) -> None:
+        self._manifests = resources.manifests
         self._cold = BatchLookup(resources.readers.transaction, resources.settings.batch_cache_mb << 20)
 
     def newest(
@@ -50,6 +51,7 @@ class Finder:
         newest = {row[3]: row[4:] for row in rows if row[4] is not None}
         if not files[1]:
             return newest
+        self._manifests.touch(*found.definition.ref, owner or "")
         for place, key in enumerate(keys):
             if place in newest and len(found.hot) == 1:
                 continue

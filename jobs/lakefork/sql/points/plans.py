@@ -35,6 +35,10 @@ class Plans(Generic[P]):
                 self._plans[key] = plan
         return plan
 
+    def replace(self, key: Hashable, plan: P) -> None:
+        with self._lock:
+            self._plans[key] = plan
+
     def forget(self, key: Hashable) -> None:
         """The next execution learns it again."""
         with self._lock:

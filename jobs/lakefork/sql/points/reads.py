@@ -5,10 +5,10 @@ from typing import Any
 
 from lakefork.cold.lookups import UnsupportedError
 from lakefork.database_errors import all_domain_errors
-from lakefork.errors import DefinitionChangedError, LakeforkError
+from lakefork.errors import DefinitionChangedError
 from lakefork.hot.point_connections import fetch
-from lakefork.model.tables import TableDefinition
-from lakefork.sql.permissions import access_under
+from lakefork.model.tables import Column, TableDefinition
+from lakefork.sql.permissions import plain_conditions
 from lakefork.sql.points.found import Finder, Version, parameters_of
 from lakefork.sql.points.keys import Key
 from lakefork.sql.points.selects import PointSelect
@@ -40,21 +40,35 @@ class PointReader:
     def _versions(self, session: Session, plan: PointSelect, keys: Sequence[Key]) -> list[Version] | None:
         with all_domain_errors(), self._resources.points.connection() as connection:
             found = fetch(connection, plan.sql, parameters_of(session, keys))
-        if not _sees_all_rows(session, plan.definition, found[0][1]):
-            raise UnsupportedError
+        conditions = _conditions(session, plan.definition, found[0][1])
+        if missing := [column for column, _ in conditions if column not in plan.columns]:
+            raise NeedsColumnsError(missing)
         owner = session.user if plan.definition.per_user else None
         newest = self._finder.newest(plan.found, plan.columns, owner, keys, found)
-        return None if newest is None else list(newest.values())
+        if newest is None or not conditions:
+            return None if newest is None else list(newest.values())
+        places = [(plan.columns.index(column) + 2, text) for column, text in conditions]
+        return [version for version in newest.values() if any(version[place] == text for place, text in places)]
 
 
-def _sees_all_rows(session: Session, definition: TableDefinition, rules: Sequence[str] | None) -> bool:
-    """Tells whether nothing but the owner limits what the session may see."""
+class NeedsColumnsError(Exception):
+    """Rules of the user are about columns that the plan does not read."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__()
+        self.columns = columns
+
+
+def _conditions(
+    session: Session, definition: TableDefinition, rules: Sequence[str] | None
+) -> tuple[tuple[Column, str], ...]:
+    """Returns what limits the rows that the session may see, besides their owner; raises if it is complicated."""
     if session.role >= Role.SERVICE:
-        return True
-    try:
-        return access_under(tuple(rules or ()), definition, session.own_user()).row_filter is None
-    except LakeforkError:
-        return False
+        return ()
+    found = plain_conditions(tuple(rules or ()), definition, session.own_user())
+    if found is None:
+        raise UnsupportedError
+    return found
 
 
 def _answer(plan: PointSelect, versions: Sequence[Version]) -> list[tuple[Any, ...]]:

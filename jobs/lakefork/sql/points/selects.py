@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,12 @@ class PointSelect:
     @property
     def definition(self) -> TableDefinition:
         return self.found.definition
+
+    def with_columns(self, more: Sequence[Column]) -> "PointSelect":
+        """Returns the same SELECT that also reads other columns."""
+        columns = tuple(dict.fromkeys([*self.columns, *more]))
+        sql = newest_by_key(self.definition, self.found.hot, columns, self.keys.count)
+        return replace(self, columns=columns, sql=sql, converters=tuple(_converters(columns)))
 
 
 def table_of(query: exp.Expr) -> exp.Table | None:

@@ -12,7 +12,7 @@ from lakefork.sql.parse.statements import Delete, Insert, Select, Statement, Upd
 from lakefork.sql.points.changes import PointChange, plan_change
 from lakefork.sql.points.found import Finder
 from lakefork.sql.points.plans import Plans
-from lakefork.sql.points.reads import PointReader
+from lakefork.sql.points.reads import NeedsColumnsError, PointReader
 from lakefork.sql.points.selects import PointSelect, plan_select, table_of
 from lakefork.sql.points.shapes import Shaped, shape_of
 from lakefork.sql.points.writes import PointWriter
@@ -60,16 +60,24 @@ class Shortcuts:
         """Returns the answer; None: nothing was done, and the general way has to find it."""
         plan, shaped = shortcut.plan, shortcut.shaped
         try:
-            if isinstance(plan, PointSelect):
-                answer: FewRows | Affected | None = self._reader.execute(session, plan, shaped.values, shaped.source)
+            if isinstance(plan, PointChange):
+                answer: FewRows | Affected | None = self._writer.execute(session, plan, shaped.values, shaped.source)
             else:
-                answer = self._writer.execute(session, plan, shaped.values, shaped.source)
+                answer = self._select(session, shortcut.key, plan, shaped)
         except UnsupportedError:
             return None
         except DefinitionChangedError:
             self._plans.forget(shortcut.key)
             return None
         return answer
+
+    def _select(self, session: Session, key: Hashable, plan: PointSelect, shaped: Shaped) -> FewRows | None:
+        try:
+            return self._reader.execute(session, plan, shaped.values, shaped.source)
+        except NeedsColumnsError as error:
+            plan = plan.with_columns(error.columns)
+            self._plans.replace(key, plan)
+            return self._reader.execute(session, plan, shaped.values, shaped.source)
 
     def _learn(self, session: Session, text: str, parameters: Sequence[Any], shaped: Shaped) -> Plan | None:
         try:

@@ -5,7 +5,7 @@ from typing import Any
 
 from lakefork.database_errors import all_domain_errors, saving
 from lakefork.errors import DefinitionChangedError
-from lakefork.hot.point_connections import PointConnection, in_one_round_trip
+from lakefork.hot.point_connections import PointConnection, in_one_round_trip, roll_back
 from lakefork.hot.points import version_values
 from lakefork.hot.rows import key_exists, lock_rows_statement
 from lakefork.sql.permissions import Access
@@ -32,7 +32,7 @@ class PointWriter:
             try:
                 affected = self._change(connection, session, plan, access, keys[0], values)
             finally:
-                connection.rollback()  # what is not committed by now
+                roll_back(connection)  # what is not committed by now
         return None if affected is None else Affected(source, affected)
 
     def _access(self, session: Session, plan: PointChange) -> Access | None:

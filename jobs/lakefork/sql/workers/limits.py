@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 SLACK_MB = 64  # thread stacks, and free memory that is not returned
+NICENESS = int(os.environ.get("TRY_NICE", "10"))
 _PR_SET_PDEATHSIG = 1
 
 
@@ -37,6 +38,11 @@ def limit_cpu(seconds: float) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def yield_to_others() -> None:
+    """Lets the engine and Postgres go first, so that short statements do not wait for the long one of somebody else."""
+    os.nice(NICENESS)
 
 
 def give_back_memory() -> None:

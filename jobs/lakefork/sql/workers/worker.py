@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefork.errors import InvalidInputError, LakeforkError, PermissionDeniedError
 from lakefork.sql.workers.duck import AnswerLimits, Duck, OutOfMemoryError, domain_errors, reading_mb
-from lakefork.sql.workers.limits import data_bytes, give_back_memory, limit_cpu, limit_memory
+from lakefork.sql.workers.limits import data_bytes, give_back_memory, limit_cpu, limit_memory, yield_to_others
 from lakefork.sql.workers.messages import (
     END,
     ERROR,
@@ -37,6 +37,7 @@ def serve(sock: socket.socket, config: dict[str, Any]) -> None:
     memory_mb = config["memory_mb"]
     duck = Duck(StorageOptions(**config["storage"]), memory_mb=memory_mb, threads=config["threads"])
     requests = RequestReader(config["hot_cache_mb"] << 20)
+    yield_to_others()
     baseline = limit_memory(memory_mb + reading_mb(memory_mb))
     try:
         send(sock, READY, {})
