@@ -121,7 +121,7 @@ class SqlSettings(Section):
     threads: int = Field(2, ge=1)
     workers: int = Field(8, ge=1)
     shortcuts: bool = True
-    batch_cache_mb: int = Field(64, ge=0)
+    batch_cache_mb: int = Field(128, ge=0)
 
 
 class ServerSettings(Section):

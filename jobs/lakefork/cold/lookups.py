@@ -91,8 +91,7 @@ class KeyLookup:
 
     def __init__(self, max_bytes: int) -> None:
         self._files = _Kept[_File](KEPT_FILES)
-        self._keys = _Kept[_Keys](max_bytes // 2)
-        self._columns = _Kept[pa.ChunkedArray](max_bytes // 2)
+        self._kept = _Kept[Any](max_bytes)
 
     def find(
         self, path: str, key_columns: Sequence[Column], key: Sequence[Any], columns: Sequence[Column]
@@ -126,14 +125,14 @@ class KeyLookup:
         return file
 
     def _keys_of(self, path: str, file: _File, group: int, key_columns: Sequence[Column]) -> _Keys:
-        name = (path, group, *(column.column_id for column in key_columns))
-        kept = self._keys.get(name)
+        name = (path, group, tuple(column.column_id for column in key_columns))
+        kept: _Keys | None = self._kept.get(name)
         if kept is not None:
             return kept
         read = _read(path, file, group, key_columns)
         columns = tuple(_searchable(read[column]) for column in key_columns)
         keys = _Keys(columns, len(columns) == 1 and _is_increasing(columns[0]))
-        self._keys.keep(name, keys, keys.size)
+        self._kept.keep(name, keys, keys.size)
         return keys
 
     def _row(self, path: str, file: _File, group: int, place: int, columns: Sequence[Column]) -> pa.Table:
@@ -142,13 +141,13 @@ class KeyLookup:
             raise UnsupportedError
         values: dict[Column, pa.ChunkedArray] = {}
         for column in present:
-            kept = self._columns.get((path, group, column.column_id))
+            kept = self._kept.get((path, group, column.column_id))
             if kept is not None and kept.type.equals(column.type.arrow):
                 values[column] = kept
         if missing := [column for column in present if column not in values]:
             read = _read(path, file, group, missing)
             for column, found in read.items():
-                self._columns.keep((path, group, column.column_id), found, found.nbytes)
+                self._kept.keep((path, group, column.column_id), found, found.nbytes)
             values |= read
         arrays = [
             values[column].slice(place, 1) if column in values else pa.nulls(1, column.type.arrow) for column in columns

@@ -14,10 +14,18 @@ from lakefork.model.tables import DELETED, SEQ, USER_ID, Column, TableDefinition
 PARAMETER_OF_USER, PARAMETER_OF_OWNER = "user", "owner"
 
 
-def newest_by_key(definition: TableDefinition, hots: Sequence[HotTable], columns: Sequence[Column], count: int) -> str:
+def newest_by_key(
+    definition: TableDefinition,
+    hots: Sequence[HotTable],
+    columns: Sequence[Column],
+    count: int,
+    *,
+    guarded: bool = False,
+) -> str:
     """Returns a query for the newest hot version of `count` keys: is_current, rules, files, place of the key, _seq,
     _deleted and the columns; without a version they are NULL.
 
+    guarded: lock_rows has compared the definition.
     Parameters by name: user (of the session), owner (of the rows), and those of key_parameter.
     """
     names = [f"k{column.column_id}" for column in definition.key]
@@ -31,7 +39,7 @@ def newest_by_key(definition: TableDefinition, hots: Sequence[HotTable], columns
         for place in range(count)
     )
     return (
-        f"SELECT g.is_current, g.rules, g.files, k.place, v.* FROM {_check(definition, hots)} g "
+        f"SELECT g.is_current, g.rules, g.files, k.place, v.* FROM {_check(definition, hots, guarded=guarded)} g "
         f"CROSS JOIN (VALUES {keys}) AS k (place, {', '.join(names)}) "
         f"LEFT JOIN LATERAL ({_newest(definition, hots, columns)}) v ON true"
     )
@@ -65,7 +73,8 @@ def fixed(value: Any) -> Any:
 
 def files_query(definition: TableDefinition) -> str:
     """Returns a query for what changes with the table's files."""
-    return f"SELECT files FROM lakefork.check_plan({definition.catalog_id}, '', {definition.table_id}, 0, '{{}}', NULL)"
+    catalog_id, table_id = definition.ref
+    return f"SELECT files FROM lakefork.check_plan({catalog_id}, '', {table_id}, NULL, '{{}}', NULL)"
 
 
 def key_parameter(place: int, number: int) -> str:
@@ -73,11 +82,12 @@ def key_parameter(place: int, number: int) -> str:
     return f"k{place}_{number}"
 
 
-def _check(definition: TableDefinition, hots: Sequence[HotTable]) -> str:
+def _check(definition: TableDefinition, hots: Sequence[HotTable], *, guarded: bool) -> str:
     snapshots = postgres_array(sorted(hot.definition.definition_snapshot for hot in hots), BIGINT)
+    snapshot = "NULL" if guarded else definition.definition_snapshot
     return (
         f"lakefork.check_plan({definition.catalog_id}, {_escaped(postgres_text(definition.catalog))}, "
-        f"{definition.table_id}, {definition.definition_snapshot}, {snapshots}, %({PARAMETER_OF_USER})s::text)"
+        f"{definition.table_id}, {snapshot}, {snapshots}, %({PARAMETER_OF_USER})s::text)"
     )
 
 

@@ -70,7 +70,7 @@ def plan_change(statement: Insert | Update | Delete, found: FoundTable) -> Point
         return None
     keys, new_values = planned
     columns = definition.columns
-    sql = newest_by_key(definition, found.hot, columns, 1)
+    sql = newest_by_key(definition, found.hot, columns, 1, guarded=True)
     return PointChange(statement, found, keys, new_values, sql, append_version_statement(definition))
 
 

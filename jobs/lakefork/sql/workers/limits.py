@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SLACK_MB = 64  # thread stacks, and free memory that is not returned
-NICENESS = int(os.environ.get("TRY_NICE", "10"))
+NICENESS = 10
 _PR_SET_PDEATHSIG = 1
 
 
