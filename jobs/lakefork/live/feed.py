@@ -32,8 +32,8 @@ from lakefork.sql.permissions import read_access
 from lakefork.sql.resources import Resources
 from lakefork.sql.session import Role, Session
 
-BUSY_SECONDS = 0.004  # between looks while there is something to see
-QUIET_SECONDS = 0.008
+BUSY_SECONDS = 0.003  # between looks while there is something to see
+QUIET_SECONDS = 0.005
 AWAY_SECONDS = 0.25  # while Postgres does not answer
 CLOSE_SECONDS = 3.0
 STALLED_SECONDS = 2.0  # after which versions may have been trimmed that nobody has read
