@@ -324,12 +324,12 @@ def _writers(bench: Bench) -> list[Figure]:
         sockets = [("all", [f"SELECT v FROM {others}"] * 100)] * (USERS // 100)
         for _ in range(2):
             alone.append(_fastest(bench, mine))
-            clients = Clients(bench, sockets)
+            clients = Clients(bench, sockets, last_rows=0)
             beside.append(_fastest(bench, mine))
             clients.stop()
         pace = max(alone) / 2
         before = [seconds for seconds, _ in paced(bench, lambda _: (mine, "ada"), 3, pace).values()]
-        clients = Clients(bench, [(f"u{n}", [f"SELECT v FROM {mine}"]) for n in range(USERS)])
+        clients = Clients(bench, [(f"u{n}", [f"SELECT v FROM {mine}"]) for n in range(USERS)], last_rows=0)
         written = paced(bench, lambda n: (mine, f"u{n % USERS}"), 4, pace)
         clients.stop()
         took = [seconds for seconds, _ in written.values()]
