@@ -115,6 +115,7 @@ ANSWERS: dict[str, tuple[list[str], set[str]]] = {
     "load": (["app.t", "{file}", "--user", "ada"], {"table", "rows", "seconds"}),
     "schemas": ([], {"catalog", "namespaces"}),
     "copy": (["status"], set()),
+    "follow": (["status"], set()),
     "backup": (["list"], set()),
     "token": (["list"], set()),
     "run": (["catalog_fsck"], {"run_id", "job", "findings"}),
