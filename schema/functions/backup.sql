@@ -149,10 +149,8 @@ $$;
 CREATE FUNCTION lakefork.file_contents(p_catalog_id bigint, p_table_ids bigint[])
 RETURNS TABLE (table_id bigint, user_id varchar, snapshot bigint, digest varchar, record_count bigint)
 LANGUAGE sql STABLE AS $$
-    SELECT f.table_id, v.partition_value, coalesce(f.file_order, f.begin_snapshot), d.digest, f.record_count
-    FROM lakefork.visible_data_file(p_catalog_id) f
-    LEFT JOIN lakefork.visible_file_partition_value(p_catalog_id) v
-           ON v.table_id = f.table_id AND v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+    SELECT f.table_id, f.user_id, coalesce(f.file_order, f.begin_snapshot), d.digest, f.record_count
+    FROM lakefork.visible_owned_file(p_catalog_id) f
     LEFT JOIN lakefork.file_digest d ON d.data_file_id = f.data_file_id
     WHERE f.table_id = ANY (p_table_ids)
 $$;

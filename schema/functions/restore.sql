@@ -137,13 +137,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint;
 BEGIN
-    UPDATE lakefork.restore_file r SET full_path = o.path
-    FROM (SELECT DISTINCT ON (x.file_id) x.file_id, x.path, x.file_size_bytes FROM lakefork.file_reference x
-          WHERE x.kind = 'data' AND x.file_id IN (SELECT n.source_file_id FROM lakefork.restore_file n
-              WHERE n.job_id = p_job_id AND n.path IS NULL)
-          ORDER BY x.file_id) o
-    WHERE r.job_id = p_job_id AND r.path IS NULL AND o.file_id = r.source_file_id
-        AND o.file_size_bytes = r.file_size_bytes;
+    -- LIMIT forces a look-up per file: nothing is known yet of the rows that were just written.
+    UPDATE lakefork.restore_file r
+    SET full_path = (SELECT x.path FROM lakefork.file_reference x
+                     WHERE x.kind = 'data' AND x.file_id = r.source_file_id
+                       AND x.file_size_bytes = r.file_size_bytes LIMIT 1)
+    WHERE r.job_id = p_job_id AND r.path IS NULL;
     SELECT count(*) INTO missing FROM lakefork.restore_file r WHERE r.job_id = p_job_id AND r.path IS NULL
         AND r.full_path IS NULL;
     IF missing > 0 THEN
@@ -152,8 +151,9 @@ BEGIN
             USING ERRCODE = 'LFN01';
     END IF;
     SELECT count(*) INTO missing FROM lakefork.restore_file r
-        JOIN public.ducklake_data_file f ON f.catalog_id = p_catalog_id AND f.data_file_id = r.source_file_id
-    WHERE r.job_id = p_job_id AND r.path IS NULL;
+    WHERE r.job_id = p_job_id AND r.path IS NULL
+      AND (SELECT true FROM public.ducklake_data_file f
+           WHERE f.catalog_id = p_catalog_id AND f.data_file_id = r.source_file_id LIMIT 1);
     IF missing > 0 THEN
         RAISE EXCEPTION '%', format('%s file(s) of the backup are already in this catalog: ', missing)
             || 'files are shared with another catalog only, restore it without BY REFERENCE'
