@@ -191,6 +191,7 @@ WHO_REMOVES = {  # batches, and what else is removed
     "transfer/postgres_copy/staged.py": {"remove_many"},  # what a copy staged and does not publish
     "embedded/postgres.py": {"rmtree", "unlink"},
     "embedded/processes.py": {"unlink"},
+    "server/app.py": {"rmtree"},  # metrics of a server whose parent was killed
     "server/keys.py": {"unlink"},  # temporary files
 }
 FILES_AND_PATHS = {"os", "shutil", "filesystem", "requests", "target", "password_file", "_record", "path"}
