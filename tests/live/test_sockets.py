@@ -89,6 +89,14 @@ def test_a_malformed_message_is_an_error_and_nothing_more(client: Connect, messa
     assert one.next() == {"type": "pong"}
 
 
+def test_one_message_cannot_begin_more_subscriptions_than_a_socket_may_have(client: Connect) -> None:
+    one = client()
+    one.send(subscriptions=[7] * 1_010)
+    said = [one.next()["message"] for _ in range(1_010)]
+    assert sum("as many subscriptions as it may have" in message for message in said) == 10
+    assert sum("needs an id" in message for message in said) == 1_000
+
+
 def test_many_subscriptions_on_one_socket_are_independent(lake: SqlLake, ns: str, client: Connect) -> None:
     one = client()
     for n in range(5):
@@ -101,7 +109,7 @@ def test_many_subscriptions_on_one_socket_are_independent(lake: SqlLake, ns: str
     assert one.quiet() == []
 
 
-def test_the_seeds_form_has_no_type(lake: SqlLake, ns: str, client: Connect) -> None:
+def test_the_short_form_has_no_type(lake: SqlLake, ns: str, client: Connect) -> None:
     lake.run(f"INSERT INTO {ns}.t (id) VALUES (1), (2), (3)", **ADA)
     one = client()
     one.send(subscriptions=[{"id": "m", "query": f"SELECT id FROM {ns}.t", "options": {"last_rows": 2}}])

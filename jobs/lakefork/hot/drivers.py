@@ -22,7 +22,7 @@ MAINTENANCE_DATABASE = "postgres"
 
 @dataclass(frozen=True)
 class Connected:
-    """A connection. candidates: its socket, which the driver does not tell, and those that threads opened meanwhile."""
+    """A connection. candidates: its socket, which the driver does not tell, and others opened at the time."""
 
     connection: AdbcConnection
     candidates: dict[int, int]

@@ -1,7 +1,7 @@
 -- add_server: makes this server known, with a lease
 SELECT lakefork.add_live_server(%(server)s, %(node)s, %(seconds)s);
 
--- renew_server: false if it is not known any more
+-- renew_server: false if the server is unknown by now
 SELECT lakefork.renew_live_server(%(server)s, %(seconds)s, %(rate)s, %(resyncs)s, %(look)s) AS known;
 
 -- remove_server: it stops

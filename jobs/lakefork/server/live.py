@@ -191,6 +191,7 @@ class Live:
                 await loop.run_in_executor(self._upkeep, self._write, [one for one, _ in added], removed)
             except Exception as found:
                 error = found
+                self._to_remove += removed  # with what is removed next
             for _, future in added:
                 if not future.done():
                     future.set_result(None) if error is None else future.set_exception(error)

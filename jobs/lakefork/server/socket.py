@@ -59,6 +59,7 @@ class Socket:
         self._sent = self._sent_bytes = 0
         self._id = uuid.uuid4().hex
         self._code: str | None = None
+        self._preparing = 0  # subscriptions that are not in the list yet
 
     async def serve(self) -> None:
         """Returns when the socket is closed."""
@@ -163,7 +164,7 @@ class Socket:
                 await self._error("invalid_input", "subscriptions is a list of objects with id and sql")
                 return
             for one in given:
-                self._begin(one)
+                await self._begin(one)
         elif kind == "unsubscribe":
             name = message.get("id", message.get("subscription_id"))
             subscription = self.subscriptions.pop(name, None) if isinstance(name, str) else None
@@ -177,7 +178,13 @@ class Socket:
         else:
             await self._error("invalid_input", f"messages of type {kind!r} are not known: subscribe, unsubscribe, ping")
 
-    def _begin(self, given: Any) -> None:
+    async def _begin(self, given: Any) -> None:
+        if len(self.subscriptions) + self._preparing >= self._live.settings.live_subscriptions_per_socket:
+            name = given.get("id") if isinstance(given, dict) else None
+            message = "the socket has as many subscriptions as it may have: open another one"
+            await self._error("invalid_input", message, name if isinstance(name, str) else None)
+            return
+        self._preparing += 1
         task = asyncio.create_task(self._subscribe(given))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -188,9 +195,10 @@ class Socket:
         name = given.get("id") if isinstance(given, dict) else None
         subscription = None
         try:
-            if not isinstance(name, str) or not 0 < len(name) <= 200:
-                raise InvalidInputError("a subscription needs an id: a text of 1 to 200 characters")
-            subscription = await self._prepared(name, given)
+            try:
+                subscription = await self._prepared(name, given)
+            finally:
+                self._preparing -= 1
             await self._live.add(self, subscription)
             self._log("subscribe", None, subscription)
             await self._begin_with(subscription)
@@ -199,11 +207,11 @@ class Socket:
                 self._drop(subscription)
             await self._error(error.code, str(error), name if isinstance(name, str) else None)
 
-    async def _prepared(self, name: str, given: dict[str, Any]) -> Subscription:
+    async def _prepared(self, name: Any, given: Any) -> Subscription:
+        if not isinstance(name, str) or not 0 < len(name) <= 200:
+            raise InvalidInputError("a subscription needs an id: a text of 1 to 200 characters")
         if name in self.subscriptions:
-            raise InvalidInputError(f"there is a subscription {name!r} on this socket already")
-        if len(self.subscriptions) >= self._live.settings.live_subscriptions_per_socket:
-            raise InvalidInputError("the socket has as many subscriptions as it may have: open another one")
+            raise InvalidInputError(f"subscription {name!r} already exists on this socket")
         text, options = given.get("sql", given.get("query")), given.get("options") or {}
         if not isinstance(text, str) or not isinstance(options, dict):
             raise InvalidInputError("a subscription has sql, a text, and options, an object")
@@ -218,13 +226,13 @@ class Socket:
         cursor = Cursor.parse(resume) if resume else None
         plan = await self._live.run(self._live.reader.prepare, self._session, text)
         if name in self.subscriptions:
-            raise InvalidInputError(f"there is a subscription {name!r} on this socket already")
+            raise InvalidInputError(f"subscription {name!r} already exists on this socket")
         subscription = Subscription(name, self._session, plan, last_rows, cursor)
         self.subscriptions[name] = subscription
         return subscription
 
     async def _begin_with(self, subscription: Subscription) -> None:
-        """Sends what the subscription begins with; changes wait meanwhile."""
+        """Sends what the subscription begins with; changes wait until then."""
         cursor, subscription.resume = subscription.resume, None
         if cursor is not None:
             if await self._catch_up(subscription, cursor):
@@ -420,7 +428,7 @@ class Socket:
 
 
 class _GoneError(Exception):
-    """Nobody takes the initial data any more."""
+    """The client no longer takes the initial data."""
 
 
 def _page(

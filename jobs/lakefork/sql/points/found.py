@@ -41,7 +41,7 @@ class Finder:
     ) -> dict[int, Version] | None:
         """Returns the newest versions by place of the key, deleted ones too.
 
-        None: what was planned does not hold any more, or batches were published since.
+        None: what was planned no longer holds, or batches were published since.
         A version that is hot is newer than those in batches: it leaves the hot store together with all older ones. But
         each of several hot tables is flushed for itself.
         """

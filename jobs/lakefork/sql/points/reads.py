@@ -26,7 +26,7 @@ class PointReader:
     def execute(self, session: Session, plan: PointSelect, values: Sequence[Any], source: str) -> FewRows | None:
         """Returns the answer; None: the general way has to find it.
 
-        Raises UnsupportedError if the plan does not suffice, DefinitionChangedError if it does not hold any more.
+        Raises UnsupportedError if the plan does not suffice, DefinitionChangedError if it no longer holds.
         """
         keys = plan.keys.keys(values)
         if keys is None or (session.role < Role.SERVICE and not session.user):

@@ -234,7 +234,7 @@ class ChangeStream:
             self._put(piece)
 
     def _put(self, piece: Piece) -> None:
-        """Waits for room, and meanwhile says that it lives."""
+        """Waits for room; until then the source is told that the receiver is alive."""
         while not self.buffer.put(piece, STATUS_SECONDS):
             if self._stop.is_set():
                 return
